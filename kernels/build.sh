@@ -137,7 +137,7 @@ spw_kernels_verify_amd() {
 spw_jax_host="base/memory base/status base/text reference/bf16 reference/dispatch reference/fp16 reference/grouped_gemm reference/grouped_gemm_plain
 reference/matrix_product reference/swiglu reference/float8 kernels/experts/experts_call kernels/experts/experts_cpu kernels/experts/experts_float8_cpu
 kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_experts kernels/jax/jax_frame kernels/jax/jax_meeting"
-spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/experts/experts_float8_gpu kernels/experts/experts_gpu kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu
+spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/experts/experts_float8_gpu kernels/experts/experts_gpu kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/grouped_gemm_strides
 kernels/gpu/device kernels/gpu/world kernels/gpu/world_link kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
 spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
 kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows
@@ -187,7 +187,7 @@ spw_kernels_shared_amd() {
 # The grouped GEMMs for programs of Python, on NVIDIA: kernels/bench/gemm_library.py calls them.
 spw_gemm_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
 kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia"
-spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/tensor_map"
+spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/grouped_gemm_strides kernels/gemm/tensor_map"
 spw_gemm_library() { spw_kernels_shared_cuda spillway_gemm "" "$spw_gemm_host" "$spw_gemm_kernels" "-Xlinker -z,defs"; }
 
 # The header of XLA's interface.
@@ -215,7 +215,7 @@ spw_jax_amd() {
 # --- PyTorch's operators ---
 spw_torch_host="base/memory base/status base/text reference/bf16 reference/fp16 reference/grouped_gemm reference/grouped_gemm_plain
 reference/matrix_product reference/swiglu reference/float8 kernels/experts/experts_call kernels/experts/experts_cpu kernels/experts/experts_float8_cpu kernels/torch/torch_call"
-spw_torch_gpu_host="kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/experts/experts_float8_gpu kernels/experts/experts_gpu"
+spw_torch_gpu_host="kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/grouped_gemm_strides kernels/gpu/device kernels/experts/experts_float8_gpu kernels/experts/experts_gpu"
 spw_torch_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
 kernels/local/combine kernels/local/float8_quantize kernels/local/float8_weights kernels/local/routing_plan kernels/local/row_sums"
 

@@ -40,6 +40,6 @@ if(SPW_GPU)
     set_target_properties(spillway_jax PROPERTIES ${SPW_GPU}_STANDARD 17 ${SPW_GPU}_STANDARD_REQUIRED ON)
     target_compile_definitions(spillway_jax PRIVATE SPW_EXPERTS_GPU)
     target_sources(spillway_jax PRIVATE
-        ${kernels} exchange/dispatch_gpu.c experts/experts_float8_gpu.c experts/experts_gpu.c gemm/grouped_gemm_fused.c gemm/grouped_gemm_gpu.c gpu/device.c gpu/world.c gpu/world_link.c jax/jax_gpu.c jax/jax_gpu_group.c)
+        ${kernels} exchange/dispatch_gpu.c experts/experts_float8_gpu.c experts/experts_gpu.c gemm/grouped_gemm_fused.c gemm/grouped_gemm_gpu.c gemm/grouped_gemm_strides.c gpu/device.c gpu/world.c gpu/world_link.c jax/jax_gpu.c jax/jax_gpu_group.c)
     target_link_libraries(spillway_jax PRIVATE ${SPW_GPU_LIBRARIES} ${CMAKE_DL_LIBS} stdc++)
 endif()

@@ -19,6 +19,14 @@
 extern "C" {
 #endif
 
+/* Of kernels/gemm alone. Elements from one row of an array to the next, and from one expert's matrix of w or dw to the next; 0: as they lie
+ * packed (kernels/gemm/grouped_gemm_strides.h). What lies between rows is neither read nor written.
+ *   left, right, result   of a product's operands and of what it writes: y, dx, dw, act
+ *   h, d_h                of products with an activation */
+typedef struct spw_gemm_strides {
+    size_t left, right, result, expert, h, d_h;
+} spw_gemm_strides;
+
 /* rows: routed tokens, sorted by expert. in, out: the widths of x and y. transposed: w and dw are stored
  * [experts][out][in] (a PyTorch Linear) instead of [experts][in][out] (JAX); the meaning of w[e][i][o] stays. */
 typedef struct spw_gemm_shape {
@@ -27,6 +35,7 @@ typedef struct spw_gemm_shape {
     /* Of kernels/gemm alone: here all is fp32, on any number of threads. */
     spw_gemm_element element; /* of operands and results */
     size_t multiprocessors;   /* that kernels which stay on them take at most; 0: all of the GPU's */
+    spw_gemm_strides stride;
 } spw_gemm_shape;
 
 /* y[r][o] = sum over i of x[r][i] * w[e][i][o], where offset[e] <= r < offset[e + 1].

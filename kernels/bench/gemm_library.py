@@ -15,7 +15,8 @@ FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
 
 class _Shape(ctypes.Structure):
     _fields_ = [("experts", ctypes.c_size_t), ("rows", ctypes.c_size_t), ("in", ctypes.c_size_t), ("out", ctypes.c_size_t),
-                ("transposed", ctypes.c_bool), ("element", ctypes.c_int), ("multiprocessors", ctypes.c_size_t)]
+                ("transposed", ctypes.c_bool), ("element", ctypes.c_int), ("multiprocessors", ctypes.c_size_t),
+                *((f"stride_{name}", ctypes.c_size_t) for name in ("left", "right", "result", "expert", "h", "d_h"))]
 
 
 class _Variant(ctypes.Structure):

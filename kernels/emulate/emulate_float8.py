@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from emulate_gemm import FLOAT8, is_spoiled, spoil
+from emulate_gemm import FLOAT8, is_spoiled, packed_strides, spoil
 from emulate_gemm import CASES as BF16_CASES
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 
@@ -65,6 +65,7 @@ def weights_tester(variant, tile_m, tile_n, kernels, cases):
         limit = 2 if tile_m is None else -(-inner // tile_m) * -(-columns // tile_n) * len(counts)
         argument = struct.pack("<6i", len(counts), sum(counts) + unused, inner, columns, 0, limit)
         argument += b"".join(inputs[k].pointer() for k in ("a", "b", "offset")) + (struct.pack("<Q", 0) if adds else c.pointer())
+        argument += packed_strides(inputs["a"], inputs["b"], c)
         argument += struct.pack("<2i", blocks, adds) + inputs["a_scale"].pointer() + inputs["b_scale"].pointer()
         argument += c.pointer() if adds else struct.pack("<Q", 0)
         terms = min(max(counts), BLOCK) + 3 + -(-max(counts) // BLOCK)

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from emulate_gemm import CASES, NUMBERS, ROWS, SHARED, WEIGHTS, is_spoiled, operands, reference, spoil
+from emulate_gemm import CASES, NUMBERS, PADDED, ROWS, SHARED, WEIGHTS, is_spoiled, operands, pad_of, problem_argument, reference, spoil
 from emulate_memory import BF16, FP16, Array, interval, problem_of
 
 TOP_K, SUMMED = 3, 128  # SUMMED: columns of a part of a row's sum
@@ -96,12 +96,15 @@ def argument(case, inner_contiguous, arrays, rows, add=0, weights=None, h=None, 
     def at(array):
         return array.pointer() if array is not None else NOWHERE
 
-    gathers = rows.assignment is not None
-    a, b, offset, c = arrays
-    problem = struct.pack("<6i", len(case[0]), sum(case[0]) + case[1], case[2], case[3], inner_contiguous, 2) + b"".join(
-        at(array) for array in (a, b, offset, c))
-    return (problem + at(rows.assignment) + struct.pack("<6i", TOP_K if gathers else 0, rows.tokens, 0, 0, add, 0)
-            + b"".join(at(array) for array in (weights, h, d_h, row_sum, main)) + (curve or bytes(32)))
+    def row_of(array):
+        return array.strides()[0] if array is not None else 0
+
+    gathers, problem = rows.assignment is not None, problem_argument(case, inner_contiguous, 2, *arrays)
+    if add:
+        problem = problem[:48] + NOWHERE + problem[56:]  # c, of which main has the place
+    return (problem + at(rows.assignment)
+            + struct.pack("<6i", TOP_K if gathers else 0, rows.tokens, 0, 0, add, 0) + b"".join(at(array) for array in (weights, h, d_h))
+            + struct.pack("<2i", row_of(h), row_of(d_h)) + at(row_sum) + at(main) + (curve or bytes(32)))
 
 
 def inside(element, array, want, scale, terms):
@@ -124,18 +127,19 @@ def each(kinds, cases):
     for kind, what in kinds.items():
         for suffix, inner_contiguous in (("inner", 1), ("outer", 0)):
             for name, case in cases.items():
-                yield f"{kind} {suffix}, {name}", what, suffix, inner_contiguous, case
+                for padded in (False, True)[: 1 + (name in PADDED)]:
+                    yield f"{kind} {suffix}, {name}{', strides' * padded}", what, suffix, inner_contiguous, case, padded
 
 
 def up_tester(cases, element):
     def test_fused_up(program, judge, label):
         rng = np.random.default_rng(31)
-        for name, (activation, biased, gathered), suffix, inner_contiguous, case in each(ACTIVATIONS, cases):
-            for keeps in (True, False):
+        for name, (activation, biased, gathered), suffix, inner_contiguous, case, padded in each(ACTIVATIONS, cases):
+            for keeps in (True, False)[: 2 - padded]:
                 check(program, judge, f"{label} {name}{'' if keeps else ', act alone'}", activation, biased, gathered, suffix,
-                      inner_contiguous, case, keeps, rng)
+                      inner_contiguous, case, keeps, padded, rng)
 
-    def check(program, judge, label, activation, biased, gathered, suffix, inner_contiguous, case, keeps, rng):
+    def check(program, judge, label, activation, biased, gathered, suffix, inner_contiguous, case, keeps, padded, rng):
         counts, unused, inner, columns = case
         wide, rows = activation.width(columns), Rows(rng, case, gathered, element)
         offset, _, b = operands(rng, (counts, unused, inner, wide), ROWS, inner_contiguous, None, element)
@@ -152,8 +156,10 @@ def up_tester(cases, element):
         shift = activation.numbers[3]
         allowed = (2 * abs(gate) * gate_scale + gate_scale**2 * 2.0**-10 if activation.between == ONE
                    else 1.15 * (abs(up) + shift) * gate_scale + abs(gate) * up_scale) + activation.bent(gate) * abs(want)
-        inputs = [Array(bits), Array(b), Array(offset)] + ([bias] if biased else []) + ([rows.assignment] if gathered else [])
-        act, h = Array(shape=want.shape, dtype=np.uint16), Array(shape=sums.shape, dtype=np.uint16) if keeps else None
+        inputs = [Array(bits, pad=pad_of("a", padded)), Array(b, pad=pad_of("b", padded)), Array(offset)]
+        inputs += ([bias] if biased else []) + ([rows.assignment] if gathered else [])
+        act = Array(shape=want.shape, dtype=np.uint16, pad=pad_of("c", padded))
+        h = Array(shape=sums.shape, dtype=np.uint16, pad=pad_of("h", padded)) if keeps else None
         program.launch(f"gemm_mfma_up_{activation.kernel}_{suffix}{element.suffix}", 2, 256,
                        [argument(case, inner_contiguous, (*inputs[:3], act), rows, h=h, curve=activation.packed(bias))])
         checks = [("act", lambda: inside(element, act, want, allowed, terms + 11))]
@@ -168,10 +174,10 @@ def up_tester(cases, element):
 def down_gradient_tester(cases, element):
     def test_fused_down_gradient(program, judge, label):
         rng = np.random.default_rng(32)
-        for name, (activation, _, gathered), suffix, inner_contiguous, case in each(ACTIVATIONS, cases):
-            check(program, judge, f"{label} {name}", activation, gathered, suffix, inner_contiguous, case, rng)
+        for name, (activation, _, gathered), suffix, inner_contiguous, case, padded in each(ACTIVATIONS, cases):
+            check(program, judge, f"{label} {name}", activation, gathered, suffix, inner_contiguous, case, padded, rng)
 
-    def check(program, judge, label, activation, gathered, suffix, inner_contiguous, case, rng):
+    def check(program, judge, label, activation, gathered, suffix, inner_contiguous, case, padded, rng):
         counts, unused, inner, columns = case
         rows, wide = Rows(rng, case, gathered, element), activation.width(columns)
         offset, _, b = operands(rng, case, ROWS, inner_contiguous, None, element)
@@ -189,8 +195,9 @@ def down_gradient_tester(cases, element):
         allowed_h = activation.join(bent * abs(v) * bound * scale, bent * abs(v * by_up) * scale)
         dot, dot_scale = s * act, bent * scale * abs(act)
         parts = -(-columns // SUMMED)
-        inputs = [Array(bits), Array(b), Array(offset), Array(kept), rows.weights] + ([rows.assignment] if gathered else [])
-        out, d_h = Array(shape=s.shape, dtype=np.uint16), Array(shape=kept.shape, dtype=np.uint16)
+        inputs = [Array(bits, pad=pad_of("a", padded)), Array(b, pad=pad_of("b", padded)), Array(offset),
+                  Array(kept, pad=pad_of("h", padded)), rows.weights] + ([rows.assignment] if gathered else [])
+        out, d_h = (Array(shape=like.shape, dtype=np.uint16, pad=pad_of(name, padded)) for name, like in (("c", s), ("d_h", kept)))
         row_sum = Array(shape=(parts, rows.rows), dtype=np.float32)
         program.launch(f"gemm_mfma_down_gradient_{activation.kernel}_{suffix}{element.suffix}", 2, 256,
                        [argument(case, inner_contiguous, (*inputs[:3], out), rows, weights=rows.weights, h=inputs[3], d_h=d_h,
@@ -216,9 +223,11 @@ def weights_tester(cases, element):
         for suffix in ("in_order", "gathered_a", "gathered_b"):
             for add in (0, 1):
                 for name, case in cases.items():
-                    check(program, judge, f"{label} {suffix}{', added' if add else ''}, {name}", suffix, add, case, rng)
+                    for padded in (False, True)[: 1 + (name in PADDED)]:
+                        check(program, judge, f"{label} {suffix}{', added' if add else ''}, {name}{', strides' * padded}", suffix, add, case,
+                              padded, rng)
 
-    def check(program, judge, label, suffix, add, case, rng):
+    def check(program, judge, label, suffix, add, case, padded, rng):
         counts, unused, inner, columns = case
         rows = Rows(rng, case, suffix != "in_order", element)
         offset, a, b = operands(rng, case, WEIGHTS, 0, NUMBERS["integers"], element)
@@ -229,12 +238,13 @@ def weights_tester(cases, element):
             a, b = (in_order, b) if which == "a" else (a, in_order)
         want = reference(case, WEIGHTS, 0, offset, a, b, element)[0]
         before = rng.integers(-99, 99, want.shape).astype(np.float32)
-        inputs = [Array(given["a"]), Array(given["b"]), Array(offset)] + ([rows.assignment] if rows.assignment else [])
-        c = Array(shape=want.shape, dtype=np.float32 if add else np.uint16)
+        inputs = [Array(given["a"], pad=pad_of("a", padded)), Array(given["b"], pad=pad_of("b", padded)), Array(offset)]
+        inputs += [rows.assignment] if rows.assignment else []
+        c = Array(shape=want.shape, dtype=np.float32 if add else np.uint16, pad=pad_of("c", padded))
         if add:
             c.view[...] = before
         program.launch(f"gemm_mfma_weights_{suffix}{element.suffix}", 2, 256,
-                       [argument(case, 0, (*inputs[:3], None if add else c), rows, add=add, main=c if add else None)])
+                       [argument(case, 0, (*inputs[:3], c), rows, add=add, main=c if add else None)])
         judged(judge, label, [] if add else counts, [c], inputs,
                [("values", lambda: c.view == (before + want if add else element.to_bits(want.astype(np.float32))))])
 

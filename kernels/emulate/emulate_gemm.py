@@ -57,10 +57,28 @@ def reference(case, form, inner_contiguous, offset, a, b, element=BF16):
     return want, scale, max(counts) if form == WEIGHTS else inner
 
 
-def problem_argument(case, inner_contiguous, blocks, a, b, offset, c):
+def packed_strides(a, b, c, ignored=()):
+    """Of rows of a, b and c, and of experts of the one that has them. ignored: places where a kernel that knows no strides has its own."""
+    strides = [a.strides()[0], b.strides()[0], c.strides()[0], max(b.strides()[1], c.strides()[1])]
+    packed = [array.width() for array in (a, b, c)]
+    matrix = b if b.view.ndim > 2 else c
+    packed.append(matrix.width() * matrix.view.shape[-2])
+    return struct.pack("<3i4xq", *(packed[i] if i in ignored else stride for i, stride in enumerate(strides)))
+
+
+def problem_argument(case, inner_contiguous, blocks, a, b, offset, c, ignored=()):
     counts, unused, inner, columns = case
     return struct.pack("<6i", len(counts), sum(counts) + unused, inner, columns, inner_contiguous, blocks) + b"".join(
-        array.pointer() for array in (a, b, offset, c))
+        array.pointer() for array in (a, b, offset, c)) + packed_strides(a, b, c, ignored)
+
+
+# Rows of views; of fp8's codes they are twice as many bytes of numbers apart. Wider gaps than a piece of 16 bytes, and none alike.
+PADS = {"a": (24, 0), "b": (8, 3), "c": (40, 5), "h": (16, 0), "d_h": (48, 0)}
+PADDED = ("ragged, an empty expert", "unused rows behind", "several tiles", "every row of a tile")
+
+
+def pad_of(name, padded):
+    return PADS[name] if padded else (0, 0)
 
 
 def tester(variant, tile_m, tile_n, threads, persistent, kernels, cases, element=BF16):
@@ -70,22 +88,28 @@ def tester(variant, tile_m, tile_n, threads, persistent, kernels, cases, element
         rng = np.random.default_rng(7)
         for suffix, form, inner_contiguous in kernels:
             for name, case in cases.items():
-                for numbers, factors in (NUMBERS if element is BF16 else NUMBERS_FP16).items():
-                    check(program, judge, f"{label} {suffix}, {name}, {numbers}", f"gemm_{variant}_{suffix}{element.suffix}", form,
-                          inner_contiguous, case, factors, rng)
+                kinds = [(n, f, False) for n, f in (NUMBERS if element is BF16 else NUMBERS_FP16).items()]
+                for numbers, factors, padded in kinds + [("integers", NUMBERS["integers"], True)] * (name in PADDED):
+                    check(program, judge, f"{label} {suffix}, {name}, {numbers}{', strides' * padded}",
+                          f"gemm_{variant}_{suffix}{element.suffix}", form, inner_contiguous, case, factors, padded, rng)
 
-    def check(program, judge, label, kernel, form, inner_contiguous, case, factors, rng):
+    def check(program, judge, label, kernel, form, inner_contiguous, case, factors, padded, rng):
         counts, unused, inner, columns = case
         exact = factors is not None
         offset, a, b = operands(rng, case, form, inner_contiguous, factors, element)
         want, scale, terms = reference(case, form, inner_contiguous, offset, a, b, element)
-        inputs = [Array(a), Array(b), Array(offset)]
-        c = Array(shape=want.shape, dtype=np.uint16)
+        inputs = [Array(a, pad=pad_of("a", padded)), Array(b, pad=pad_of("b", padded)), Array(offset)]
+        c = Array(shape=want.shape, dtype=np.uint16, pad=pad_of("c", padded))
         across = -(-columns // tile_n)
         limit = (-(-inner // tile_m) * len(counts) if form == WEIGHTS
                  else (sum(counts) + unused) // tile_m + len(counts) + 1) * across
         blocks = 2 if persistent else limit  # a persistent kernel must get through any number of tiles
-        program.launch(kernel, blocks, threads, [problem_argument(case, inner_contiguous, blocks, *inputs, c)])
+
+        def launch(*ignored):
+            c.whole.view(np.uint8)[...] = 0xFF
+            program.launch(kernel, blocks, threads, [problem_argument(case, inner_contiguous, blocks, *inputs, c, ignored)])
+
+        launch()
 
         def verdict():
             low, high = (want, want) if exact else interval(element, want, scale, terms)
@@ -96,6 +120,10 @@ def tester(variant, tile_m, tile_n, threads, persistent, kernels, cases, element
         judge.count(label, verdict())
         if exact and is_spoiled(case[0]):
             spoil(judge, label, c, verdict)
+        if padded and is_spoiled(case[0]) and program.interleave is None:  # such kernels race: they write where others do
+            for place, array in enumerate(("a", "b", "c", "experts")):
+                launch(place)
+                judge.expect_rejection(f"{label}, ignores the stride of {array}", verdict())
 
     test.__name__ = "test_gemm_" + variant + element.suffix
     return test
@@ -107,13 +135,12 @@ def is_spoiled(counts):
 
 def spoil(judge, label, c, verdict):
     """What a wrong kernel could have left: an unwritten element, a neighbour's value, a write outside."""
-    flat = c.view.reshape(-1)
-    kept = flat.copy()
-    flat[-1] = 0xFFFF
+    kept = c.view.copy()
+    c.view.flat[-1] = 0xFFFF
     judge.expect_rejection(label + ", element not written", verdict())
-    flat[...] = np.roll(kept, 1)
+    c.view[...] = np.roll(kept.reshape(-1), 1).reshape(kept.shape)
     judge.expect_rejection(label + ", elements shifted", verdict())
-    flat[...] = kept
+    c.view[...] = kept
     outside = c.band[c.start + c.size : c.start + c.size + 2]
     outside[...] = 0
     judge.expect_rejection(label + ", write behind the array", verdict())
@@ -146,11 +173,14 @@ def fused_swiglu_tester(cases, element=BF16):
                 gate, up = both[:, :columns], both[:, columns:]
                 want = gate / (1 + np.exp(-gate)) * up  # 1.1 bounds the slope of silu, 10 terms evaluate it
                 allowed = 1.1 * abs(up) * scale[:, :columns] + abs(gate) * scale[:, columns:] + abs(want)
-                inputs, c = [Array(a), Array(b), Array(offset)], Array(shape=want.shape, dtype=np.uint16)
                 case = (counts, unused, inner, columns)
-                program.launch(f"gemm_mfma_swiglu_{suffix}{element.suffix}", 2, 256,
-                               [problem_argument(case, inner_contiguous, 2, *inputs, c)])
-                judge_act(judge, f"{label} {suffix}, {name}", counts, inputs, c, element, interval(element, want, allowed, terms + 10))
+                for padded in (False, True)[: 1 + (name in PADDED)]:
+                    inputs = [Array(a, pad=pad_of("a", padded)), Array(b, pad=pad_of("b", padded)), Array(offset)]
+                    c = Array(shape=want.shape, dtype=np.uint16, pad=pad_of("c", padded))
+                    program.launch(f"gemm_mfma_swiglu_{suffix}{element.suffix}", 2, 256,
+                                   [problem_argument(case, inner_contiguous, 2, *inputs, c)])
+                    judge_act(judge, f"{label} {suffix}, {name}{', strides' * padded}", counts, inputs, c, element,
+                              interval(element, want, allowed, terms + 10))
 
     test_fused_swiglu.__name__ += element.suffix
     return test_fused_swiglu
@@ -203,10 +233,10 @@ def float8_tester(variant, tile_m, tile_n, persistent, cases):
     def test(program, judge, label):
         rng = np.random.default_rng(13)
         for name, case in cases.items():
-            for exact in (True, False):
-                check(program, judge, f"{label}, {name}, {'integers' if exact else 'all codes'}", case, exact, rng)
+            for exact, padded in ((True, False), (False, False), (True, True)):
+                check(program, judge, f"{label}, {name}, {'integers' if exact else 'all codes'}{', strides' * padded}", case, exact, padded, rng)
 
-    def check(program, judge, label, case, exact, rng):
+    def check(program, judge, label, case, exact, padded, rng):
         counts, unused, inner, columns = case
         rows, blocks, across = sum(counts) + unused, -(-inner // BLOCK), -(-columns // BLOCK)
         offset, a, a_scale, b, b_scale = operands_here = float8_operands(rng, case, exact)
@@ -215,8 +245,11 @@ def float8_tester(variant, tile_m, tile_n, persistent, cases):
         a[spoiled, spoiled * 37 % inner] = np.where(spoiled % 2, 0x7F, 0xFF)
         if len(spoiled):
             b[0, -1, -1] = 0x7F
-        inputs = {k: Array(v) for k, v in (("a", a), ("b", b), ("offset", offset), ("a_scale", a_scale), ("b_scale", b_scale))}
-        c = Array(shape=want.shape, dtype=np.uint16)
+        inputs = {k: Array(v) for k, v in (("offset", offset), ("a_scale", a_scale), ("b_scale", b_scale))}
+        for k, v in (("a", a), ("b", b)):
+            columns_beside, rows_beside = pad_of(k, padded)
+            inputs[k] = Array(v, pad=(2 * columns_beside, rows_beside))
+        c = Array(shape=want.shape, dtype=np.uint16, pad=pad_of("c", padded))
         limit = (rows // tile_m + len(counts) + 1) * -(-columns // tile_n)
         groups = 2 if persistent else limit
         pairs = problem_argument((counts, unused, inner // 2, columns), 1, groups, inputs["a"], inputs["b"], inputs["offset"], c)

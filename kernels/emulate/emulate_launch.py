@@ -151,4 +151,5 @@ class Kernels:
         kernel = {"forward": "rows_outer", "input_gradient": "rows_inner", "weight_gradient": "weights"}[operation]
         shape = (outer, inner) if gradient else (inner, outer)
         argument = struct.pack("<6i", experts, rows, *shape, gradient, BLOCKS) + pointers(left, right, offset, result)
+        argument += struct.pack("<3i4xq", shape[0], shape[not gradient], shape[1], shape[0] * shape[1])
         return [self.launch("gemm_mfma_" + kernel, BLOCKS, 256, argument)]

@@ -9,28 +9,41 @@ GUARD, BAND = 0xA5, 4096
 
 class Array:
     """Memory of a kernel between two guard bands. Holds `values`, or poison (every byte 0xff: NaN, or -1) when only a shape and a
-    type are given."""
+    type are given. pad: (columns behind every row, rows behind every matrix but the last), which are poison and must stay so."""
 
-    def __init__(self, values=None, shape=None, dtype=None):
+    def __init__(self, values=None, shape=None, dtype=None, pad=(0, 0)):
         if values is not None:
             values = np.ascontiguousarray(values)
             shape, dtype = values.shape, values.dtype
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        whole = (*shape[:-2], shape[-2] + pad[1] * (len(shape) > 2), shape[-1] + pad[0]) if pad[0] else shape
+        size = int(np.prod(whole)) * np.dtype(dtype).itemsize
         self.band = np.full(size + 2 * BAND + 256, GUARD, np.uint8)
         self.start = BAND + -(self.band.ctypes.data + BAND) % 256
         self.size = size
-        self.view = self.band[self.start : self.start + size].view(dtype).reshape(shape)
-        if values is None:
-            self.view.view(np.uint8)[...] = 0xFF
-        else:
+        self.whole = self.band[self.start : self.start + size].view(dtype).reshape(whole)
+        self.whole.view(np.uint8)[...] = 0xFF
+        self.view = self.whole[tuple(map(slice, shape))]
+        self.beside = np.ones(whole, bool)
+        self.beside[tuple(map(slice, shape))] = False
+        if values is not None:
             self.view[...] = values
             self.original = values.copy()
 
     def pointer(self):
         return struct.pack("<Q", self.band.ctypes.data + self.start)
 
+    def strides(self):
+        """From row to row, and from matrix to matrix; of codes, in pairs."""
+        unit = max(self.view.itemsize, 2)
+        return [self.view.strides[-2] // unit, self.view.strides[-3] // unit if self.view.ndim > 2 else 0]
+
+    def width(self):
+        return self.view.shape[-1] * self.view.itemsize // max(self.view.itemsize, 2)
+
     def guards_intact(self):
-        return bool((self.band[: self.start] == GUARD).all() and (self.band[self.start + self.size :] == GUARD).all())
+        beside = self.whole[self.beside].view(np.uint8)
+        return bool((self.band[: self.start] == GUARD).all() and (self.band[self.start + self.size :] == GUARD).all() and (beside == 0xFF).all())
 
     def unchanged(self):
         return self.guards_intact() and self.view.tobytes() == self.original.tobytes()

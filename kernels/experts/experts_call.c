@@ -47,6 +47,15 @@ static spw_status check_float8(const spw_experts_call *c) {
     return SPW_OK;
 }
 
+/* Of which operations arrays may have strides; what is right is checked where they are read. */
+static spw_status check_strides(const spw_experts_call *c) {
+    const spw_gemm_strides s = c->stride;
+    const bool product = c->operation >= SPW_EXPERTS_FORWARD && c->operation <= SPW_EXPERTS_DOWN_GRADIENT;
+    if (product || (s.left | s.right | s.result | s.expert | s.h | s.d_h) == 0) return SPW_OK;
+    return spw_fail(SPW_EARG, "%s of an array with a stride; packed ones would be right",
+                    places_of[c->operation].name);
+}
+
 static bool is_float8(int operation) { return operation >= SPW_EXPERTS_FLOAT8_ROWS; }
 
 static spw_status check_places(const spw_experts_call *c) {
@@ -72,6 +81,8 @@ static spw_status check_places(const spw_experts_call *c) {
     if ((c->operation == SPW_EXPERTS_WEIGHT_GRADIENT || c->operation == SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT) &&
         (c->result[0] == NULL) == (c->result[1] == NULL))
         return spw_fail(SPW_EARG, "weight gradient: either dw or main would be right");
+    const spw_status status = check_strides(c);
+    if (status != SPW_OK) return status;
     return is_float8(c->operation) ? check_float8(c) : check_activation(c);
 }
 

@@ -5,6 +5,7 @@
 #define SPW_KERNELS_EXPERTS_EXPERTS_CALL_H
 
 #include "base/status.h"
+#include "reference/grouped_gemm.h"
 #include "reference/swiglu.h"
 
 #include <stdbool.h>
@@ -69,6 +70,8 @@ typedef struct spw_experts_call {
     int multiprocessors;   /* of a GPU that products may take; 0: all of them */
     float limit, alpha;    /* of SWIGLU; 0: none */
     size_t experts, rows, in, out, tokens, top_k;
+    spw_gemm_strides
+        stride; /* of FORWARD to DOWN_GRADIENT: left and right are the first two operands, result y, dx, dw, main or act */
     const void *operand[SPW_EXPERTS_OPERANDS];
     void *result[SPW_EXPERTS_RESULTS];
     void *stream; /* of a GPU, on which the call does not wait */

@@ -2,6 +2,7 @@
 #include "kernels/experts/experts_call.h"
 
 #include "base/memory.h"
+#include "kernels/gemm/grouped_gemm_strides.h"
 #include "reference/bf16.h"
 #include "reference/fp16.h"
 #include "reference/grouped_gemm.h"
@@ -50,23 +51,54 @@ void spw_experts_put(const spw_experts_call *c, void *to, size_t i, float value)
             c->element == SPW_EXPERTS_FP16 ? spw_fp16_from_float(value) : spw_bf16_from_float(value);
 }
 
-/* rows x columns of an array; row r is row from[r] / top_k where from is given. Rows that no expert has become 0. */
-static float *gathered(scratch *s, const spw_experts_call *c, const void *array, size_t rows, size_t columns,
+/* Rows in memory, and matrices of them, one an expert. */
+typedef struct layout {
+    size_t width, row, height, expert;
+} layout;
+
+/* said: the stride, 0: packed. */
+static layout rows_of(scratch *s, const char *what, size_t width, size_t said) {
+    if (said != 0 && said < width && s->status == SPW_OK)
+        s->status =
+            spw_fail(SPW_EARG, "%s: rows of %zu elements are %zu apart; at least as many would be right",
+                     what, width, said);
+    return (layout){width, said == 0 ? width : said, SIZE_MAX, 0};
+}
+/* Of w and dw. */
+static layout matrices_of(scratch *s, const spw_experts_call *c, const char *what, size_t said) {
+    layout l = rows_of(s, what, c->transposed != 0 ? c->in : c->out, said);
+    l.height = c->transposed != 0 ? c->out : c->in;
+    l.expert = c->stride.expert != 0 ? c->stride.expert : l.height * l.row;
+    if (s->status == SPW_OK && !spw_gemm_experts_fit(c->experts, l.height, l.width, l.row, l.expert))
+        s->status =
+            spw_fail(SPW_EARG, "%s: matrices of experts, %zu elements apart, overlap; more would be right",
+                     what, l.expert);
+    return l;
+}
+/* Where row r begins, of all experts' rows. */
+static size_t row_at(layout l, size_t r) { return r / l.height * l.expert + r % l.height * l.row; }
+
+/* `rows` rows of an array; row r is row from[r] / top_k where from is given. Rows that no expert has become 0. */
+static float *gathered(scratch *s, const spw_experts_call *c, const void *array, size_t rows, layout l,
                        const int32_t *from) {
-    const size_t used = from == NULL ? rows : (size_t)((const int32_t *)c->operand[2])[c->experts];
-    float *copy = room(s, rows, columns, sizeof *copy);
+    float *copy = room(s, rows, l.width, sizeof *copy);
     if (copy == NULL) return NULL;
-    for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < columns; i++)
-            copy[r * columns + i] =
-                r < used ? spw_experts_number(c, array,
-                                              (from == NULL ? r : (size_t)from[r] / c->top_k) * columns + i)
-                         : 0;
+    const size_t used = from == NULL ? rows : (size_t)((const int32_t *)c->operand[2])[c->experts];
+    for (size_t r = 0; r < used; r++) {
+        const size_t at = row_at(l, from == NULL ? r : (size_t)from[r] / c->top_k);
+        for (size_t i = 0; i < l.width; i++) copy[r * l.width + i] = spw_experts_number(c, array, at + i);
+    }
+    for (size_t i = used * l.width; i < rows * l.width; i++) copy[i] = 0;
     return copy;
 }
+static float *weights(scratch *s, const spw_experts_call *c) {
+    const layout l = matrices_of(s, c, "the right operand", c->stride.right);
+    return gathered(s, c, c->operand[1], c->experts * l.height, l, NULL);
+}
 
-static void store(const spw_experts_call *c, void *to, const float *from, size_t count) {
-    for (size_t i = 0; i < count; i++) spw_experts_put(c, to, i, from[i]);
+static void store(const spw_experts_call *c, void *to, layout l, const float *from, size_t rows) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < l.width; i++) spw_experts_put(c, to, row_at(l, r) + i, from[r * l.width + i]);
 }
 
 /* --- Rows --- */
@@ -165,38 +197,50 @@ static product product_of(scratch *s, const spw_experts_call *c) {
     return p;
 }
 
+static layout left_of(scratch *s, const spw_experts_call *c, size_t width) {
+    return rows_of(s, "the left operand", width, c->stride.left);
+}
+static layout result_of(scratch *s, const spw_experts_call *c, size_t width) {
+    return rows_of(s, "the result", width, c->stride.result);
+}
+
 static void forward(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
-    const float *x = gathered(s, c, c->operand[0], c->rows, c->in, NULL);
-    const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
+    const layout result = result_of(s, c, c->out);
+    const float *x = gathered(s, c, c->operand[0], c->rows, left_of(s, c, c->in), NULL);
+    const float *w = weights(s, c);
     float *y = room(s, c->rows, c->out, sizeof *y);
     if (s->status == SPW_OK) s->status = spw_ref_grouped_gemm(p.shape, x, w, p.offset, y, NULL);
-    if (s->status == SPW_OK) store(c, c->result[0], y, c->rows * c->out);
+    if (s->status == SPW_OK) store(c, c->result[0], result, y, c->rows);
 }
 
 static void input_gradient(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
-    const float *dy = gathered(s, c, c->operand[0], c->rows, c->out, NULL);
-    const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
+    const layout result = result_of(s, c, c->in);
+    const float *dy = gathered(s, c, c->operand[0], c->rows, left_of(s, c, c->out), NULL);
+    const float *w = weights(s, c);
     float *dx = room(s, c->rows, c->in, sizeof *dx);
     if (s->status == SPW_OK)
         s->status = spw_ref_grouped_gemm_input_gradient(p.shape, dy, w, p.offset, dx, NULL);
-    if (s->status == SPW_OK) store(c, c->result[0], dx, c->rows * c->in);
+    if (s->status == SPW_OK) store(c, c->result[0], result, dx, c->rows);
 }
 
 static void weight_gradient(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
     const int32_t *from = c->gathers != 0 ? c->operand[3] : NULL;
-    const size_t count = c->experts * c->in * c->out;
+    const layout result = matrices_of(s, c, "the result", c->stride.result),
+                 right = rows_of(s, "the right operand", c->out, c->stride.right);
     if (s->status == SPW_OK) s->status = check_assignment(c, from, c->tokens * c->top_k);
-    const float *x = gathered(s, c, c->operand[0], c->rows, c->in, c->gathers == 1 ? from : NULL);
-    const float *dy = gathered(s, c, c->operand[1], c->rows, c->out, c->gathers == 2 ? from : NULL);
+    const float *x =
+        gathered(s, c, c->operand[0], c->rows, left_of(s, c, c->in), c->gathers == 1 ? from : NULL);
+    const float *dy = gathered(s, c, c->operand[1], c->rows, right, c->gathers == 2 ? from : NULL);
     float *dw = room(s, c->experts * c->in, c->out, sizeof *dw), *main = c->result[1];
     if (s->status == SPW_OK)
         s->status = spw_ref_grouped_gemm_weight_gradient(p.shape, x, dy, p.offset, dw, NULL);
     if (s->status != SPW_OK) return;
-    if (c->result[0] != NULL) store(c, c->result[0], dw, count);
-    for (size_t i = 0; c->result[0] == NULL && i < count; i++) main[i] += dw[i];
+    if (c->result[0] != NULL) store(c, c->result[0], result, dw, c->experts * result.height);
+    for (size_t r = 0; c->result[0] == NULL && r < c->experts * result.height; r++)
+        for (size_t i = 0; i < result.width; i++) main[row_at(result, r) + i] += dw[r * result.width + i];
 }
 
 /* Where number i of a row's gate is, and how far its up; h is `wide` columns. */
@@ -221,8 +265,9 @@ static void up(scratch *s, const spw_experts_call *c) {
     const gate_place g = places_of_gate(c, c->activation == SPW_EXPERTS_RELU2 ? c->out : c->out / 2);
     const int32_t *from = c->gathers != 0 ? c->operand[3] : NULL;
     if (s->status == SPW_OK) s->status = check_assignment(c, from, c->tokens * c->top_k);
-    const float *x = gathered(s, c, c->operand[0], c->rows, c->in, from);
-    const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
+    const layout h_rows = rows_of(s, "h", c->out, c->stride.h), act_rows = result_of(s, c, g.ffn);
+    const float *x = gathered(s, c, c->operand[0], c->rows, left_of(s, c, c->in), from);
+    const float *w = weights(s, c);
     float *h = room(s, c->rows, c->out, sizeof *h), *act = room(s, c->rows, g.ffn, sizeof *act);
     if (s->status == SPW_OK) s->status = spw_ref_grouped_gemm(p.shape, x, w, p.offset, h, NULL);
     if (s->status != SPW_OK) return;
@@ -232,23 +277,29 @@ static void up(scratch *s, const spw_experts_call *c) {
             const float *gate = h + r * g.wide + i * g.step;
             spw_ref_swiglu(spw_experts_swiglu(c), 1, gate, gate + g.up, act + r * g.ffn + i, NULL);
         }
-    store(c, c->result[0], h, c->rows * c->out), store(c, c->result[1], act, c->rows * g.ffn);
+    store(c, c->result[0], h_rows, h, c->rows), store(c, c->result[1], act_rows, act, c->rows);
 }
 
-/* One row of the gradient of the activation; s: the sums of dy w. */
-static void down_gradient_row(const spw_experts_call *c, size_t r, float weight, const float *s) {
+/* Rows of a gradient of the activation. */
+typedef struct down_layouts {
+    layout h, d_h, act;
+} down_layouts;
+
+/* One of them; s: the sums of dy w. */
+static void down_gradient_row(const spw_experts_call *c, down_layouts l, size_t r, float weight,
+                              const float *s) {
     const gate_place g = places_of_gate(c, c->in);
     const spw_swiglu kind = spw_experts_swiglu(c);
     for (size_t i = 0; i < g.ffn; i++) {
-        const size_t at = r * g.wide + i * g.step;
-        const float gate = spw_experts_number(c, c->operand[4], at),
-                    up = spw_experts_number(c, c->operand[4], at + g.up), d = s[i] * weight;
+        const size_t h = r * l.h.row + i * g.step, at = r * l.d_h.row + i * g.step;
+        const float gate = spw_experts_number(c, c->operand[4], h),
+                    up = spw_experts_number(c, c->operand[4], h + g.up), d = s[i] * weight;
         float act, d_gate, d_up;
         spw_ref_swiglu(kind, 1, &gate, &up, &act, NULL);
         spw_ref_swiglu_gradient(kind, 1, &gate, &up, &d, (spw_swiglu_gradients){&d_gate, &d_up, NULL});
         if (g.up != 0) spw_experts_put(c, c->result[0], at + g.up, d_up);
         spw_experts_put(c, c->result[0], at, d_gate);
-        spw_experts_put(c, c->result[1], r * g.ffn + i, weight * act);
+        spw_experts_put(c, c->result[1], r * l.act.row + i, weight * act);
         ((float *)c->result[2])[i / SPW_EXPERTS_ROW_SUM_TILE * c->rows + r] += s[i] * act;
     }
 }
@@ -258,18 +309,24 @@ static void down_gradient(scratch *s, const spw_experts_call *c) {
     const int32_t *assignment = c->operand[3];
     const float *weight = c->operand[5];
     if (s->status == SPW_OK) s->status = check_assignment(c, assignment, c->tokens * c->top_k);
-    const float *dy = gathered(s, c, c->operand[0], c->rows, c->out, c->gathers != 0 ? assignment : NULL);
-    const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
+    const size_t wide = places_of_gate(c, c->in).wide;
+    const down_layouts l = {rows_of(s, "h", wide, c->stride.h), rows_of(s, "d_h", wide, c->stride.d_h),
+                            result_of(s, c, c->in)};
+    const float *dy =
+        gathered(s, c, c->operand[0], c->rows, left_of(s, c, c->out), c->gathers != 0 ? assignment : NULL);
+    const float *w = weights(s, c);
     float *sum = room(s, c->rows, c->in, sizeof *sum);
     if (s->status == SPW_OK)
         s->status = spw_ref_grouped_gemm_input_gradient(p.shape, dy, w, p.offset, sum, NULL);
     if (s->status != SPW_OK || p.offset == NULL) return;
-    const size_t size = c->element == SPW_EXPERTS_FP32 ? 4 : 2, used = p.offset[c->experts];
-    memset(c->result[0], 0, c->rows * places_of_gate(c, c->in).wide * size);
-    memset(c->result[1], 0, c->rows * c->in * size);
+    const size_t used = p.offset[c->experts];
+    for (size_t r = used; r < c->rows; r++) {
+        for (size_t i = 0; i < wide; i++) spw_experts_put(c, c->result[0], r * l.d_h.row + i, 0);
+        for (size_t i = 0; i < c->in; i++) spw_experts_put(c, c->result[1], r * l.act.row + i, 0);
+    }
     memset(c->result[2], 0,
            (c->in + SPW_EXPERTS_ROW_SUM_TILE - 1) / SPW_EXPERTS_ROW_SUM_TILE * c->rows * sizeof(float));
-    for (size_t r = 0; r < used; r++) down_gradient_row(c, r, weight[assignment[r]], sum + r * c->in);
+    for (size_t r = 0; r < used; r++) down_gradient_row(c, l, r, weight[assignment[r]], sum + r * c->in);
 }
 
 spw_status spw_experts_cpu(const spw_experts_call *c) {

@@ -35,7 +35,8 @@ static spw_gemm_shape shape_of(const spw_experts_call *c) {
                             .out = c->out,
                             .transposed = c->transposed != 0,
                             .element = c->element == SPW_EXPERTS_FP16 ? SPW_GEMM_FP16 : SPW_GEMM_BF16,
-                            .multiprocessors = (size_t)c->multiprocessors};
+                            .multiprocessors = (size_t)c->multiprocessors,
+                            .stride = c->stride};
 }
 
 static spw_gemm_rows rows_of(const spw_experts_call *c) {

@@ -216,14 +216,16 @@ template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMa
     const long wide = KIND::GATES ? 2L * p.columns : p.columns;
     int error = 0;
     if (!KIND::GATHERS)
-        error = KIND::A_OUTER ? spw_tensor_map_2d(a, p.a, p.inner, p.rows, CHUNK, TILE_K)
-                              : spw_tensor_map_2d(a, p.a, p.inner, p.rows, TILE_K, TILE_M);
+        error = KIND::A_OUTER ? spw_tensor_map_2d(a, {p.a, p.inner, p.a_row}, p.rows, CHUNK, TILE_K)
+                              : spw_tensor_map_2d(a, {p.a, p.inner, p.a_row}, p.rows, TILE_K, TILE_M);
     if (error != 0) return error;
     constexpr int DEEP = TILE_K / KIND::BLOCKS;
-    if (KIND::FORM == SPW_GEMM_WEIGHTS) return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, DEEP);
-    return KIND::B_OUTER ? spw_tensor_map_3d(b, p.b, wide, p.inner, p.experts, CHUNK, DEEP)
-                         : spw_tensor_map_3d(b, p.b, p.inner, wide, p.experts, TILE_K,
-                                             (KIND::HALVES ? KIND::COLUMNS : KIND::TILE_N) / KIND::BLOCKS);
+    if (KIND::FORM == SPW_GEMM_WEIGHTS)
+        return spw_tensor_map_2d(b, {p.b, p.columns, p.b_row}, p.rows, CHUNK, DEEP);
+    if (KIND::B_OUTER)
+        return spw_tensor_map_3d(b, {p.b, wide, p.b_row}, p.inner, {p.experts, p.expert}, CHUNK, DEEP);
+    return spw_tensor_map_3d(b, {p.b, p.inner, p.b_row}, wide, {p.experts, p.expert}, TILE_K,
+                             (KIND::HALVES ? KIND::COLUMNS : KIND::TILE_N) / KIND::BLOCKS);
 }
 
 template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_stream stream) {
@@ -232,11 +234,12 @@ template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_strea
     if (KIND::GATHERS) f.by_top_k = spw_gemm_divisor_of((unsigned)f.top_k);
     int error = gemm_maps<KIND>(f.p, &a, &b);
     if (error == 0 && KIND::SENDS)
-        error = KIND::TRANSPOSES
-                    ? spw_tensor_map_3d(&c, f.p.c, f.p.inner, f.p.columns, f.p.experts, CHUNK, CHUNK)
+        error = KIND::TRANSPOSES ? spw_tensor_map_3d(&c, {f.p.c, f.p.inner, f.p.c_row}, f.p.columns,
+                                                     {f.p.experts, f.p.expert}, CHUNK, CHUNK)
                 : KIND::FORM == SPW_GEMM_WEIGHTS
-                    ? spw_tensor_map_3d(&c, f.p.c, f.p.columns, f.p.inner, f.p.experts, CHUNK, 16)
-                    : spw_tensor_map_ragged(&c, f.p.c, f.p.columns, CHUNK, 16);
+                    ? spw_tensor_map_3d(&c, {f.p.c, f.p.columns, f.p.c_row}, f.p.inner,
+                                        {f.p.experts, f.p.expert}, CHUNK, 16)
+                    : spw_tensor_map_ragged(&c, {f.p.c, f.p.columns, f.p.c_row}, CHUNK, 16);
     if (error == 0)
         error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           KIND::SHARED_BYTES);

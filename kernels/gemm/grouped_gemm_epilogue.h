@@ -90,16 +90,16 @@ GPU_DEVICE void store_swiglu(const spw_gemm_fused_problem &f, const gemm_tile &t
         const float *up = sum + (BLOCKS + b) * 32;
         const int column = t.n0 + b * 64, columns = (int)width - column;
         if (f.h != nullptr) {
-            spw_bf16 *h = f.h + first * 2 * width + column;
-            store_sums<KIND>(gate, buffer, h, 2 * width, rows.count, columns);
-            store_sums<KIND>(up, buffer, h + width, 2 * width, rows.count, columns);
+            spw_bf16 *h = f.h + first * f.h_row + column;
+            store_sums<KIND>(gate, buffer, h, f.h_row, rows.count, columns);
+            store_sums<KIND>(up, buffer, h + width, f.h_row, rows.count, columns);
         }
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const swiglu_point point = swiglu_at(0, 0, gate[i], up[i]);
             gate[i] = point.gate * point.sigmoid * point.up;
         }
-        store_sums<KIND>(gate, buffer, f.p.c + first * width + column, width, rows.count, columns);
+        store_sums<KIND>(gate, buffer, f.p.c + first * f.p.c_row + column, f.p.c_row, rows.count, columns);
     }
 }
 
@@ -118,23 +118,23 @@ GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile
         if (f.curve.bias != nullptr && t.terms > 0)
             add_bias<KIND>(sum + b * 32, f.curve.bias + t.expert * wide + (up ? width : 0) + column, columns);
         if (f.h != nullptr)
-            store_sums<KIND>(sum + b * 32, buffer, f.h + first * wide + (up ? width : 0) + column, wide,
+            store_sums<KIND>(sum + b * 32, buffer, f.h + first * f.h_row + (up ? width : 0) + column, f.h_row,
                              rows.count, columns);
     }
 #pragma unroll
     for (int b = 0; b < ACTS; b++) {
         const int column = t.n0 + b * 64;
-        spw_bf16 *act = f.p.c + first * width + column;
+        spw_bf16 *act = f.p.c + first * f.p.c_row + column;
         float *from = sum + (PAIRS ? 2 * b : b) * 32;
         if constexpr (PAIRS) {
             activate_pairs<KIND>(f.curve, from, buffer);
-            store_buffer(buffer, act, width, rows.count, (int)width - column);
+            store_buffer(buffer, act, f.p.c_row, rows.count, (int)width - column);
         } else {
 #pragma unroll
             for (int i = 0; i < 32; i++)
                 from[i] =
                     RELU2 ? relu_squared(from[i]) : curve_act(f.curve, from[i], from[KIND::TILE_N / 4 + i]);
-            store_sums<KIND>(from, buffer, act, width, rows.count, (int)width - column);
+            store_sums<KIND>(from, buffer, act, f.p.c_row, rows.count, (int)width - column);
         }
     }
 }
@@ -166,7 +166,6 @@ template <class KIND> struct swiglu_gradient {
     GPU_MEMBER unsigned char *of(int step) const { return buffer + (step & 1) * 2 * PART; }
 
     /* Of h and d_h: where a thread's piece of a part of a step is in a row, and whether it is there. */
-    GPU_MEMBER long wide() const { return (long)PARTS * f.p.columns; }
     GPU_MEMBER int column_of(int step, int part) const {
         return (PAIRS ? 2 : 1) * (n0 + step * STEP) + (PAIRS ? part * 32 : 0) + gpu_lane() % 4 * 8;
     }
@@ -181,7 +180,7 @@ template <class KIND> struct swiglu_gradient {
             for (int part = 0; part < PARTS; part++) {
                 const int column = column_of(step, part);
                 const bool good = row < there && has(column);
-                const spw_bf16 *from = f.h + (good ? (first + row) * wide() + beside(part) + column : 0);
+                const spw_bf16 *from = f.h + (good ? (first + row) * f.h_row + beside(part) + column : 0);
                 copy_piece(shared_address(of(step)) + part * PART + place(row, gpu_lane() % 4), from, good);
             }
         }
@@ -256,7 +255,7 @@ template <class KIND> struct swiglu_gradient {
         __syncwarp();
 #pragma unroll
         for (int part = 0; part < PARTS; part++)
-            store(data + part * PART, f.d_h + beside(part), wide(), column_of(step, part),
+            store(data + part * PART, f.d_h + beside(part), f.d_h_row, column_of(step, part),
                   has(column_of(step, part)));
         __syncwarp();
 #pragma unroll
@@ -264,7 +263,7 @@ template <class KIND> struct swiglu_gradient {
             *(uint32_t *)(data + place(gpu_lane() / 4 + i % 2 * 8, i / 2) + gpu_lane() % 4 * 4) = act[i];
         __syncwarp();
         const int column = n0 + step * STEP + gpu_lane() % 4 * 8;
-        store(data, f.p.c, f.p.columns, column, column < f.p.columns);
+        store(data, f.p.c, f.p.c_row, column, column < f.p.columns);
         __syncwarp();
         if (step + 2 < STEPS)
             fetch(step + 2);
@@ -292,8 +291,8 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
                            float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
     const int first = t.m0 + row0;
     const gemm_rows rows = {first, t.height - first};
-    const long width = f.p.columns,
-               corner = (long)(KIND::FORM == SPW_GEMM_ROWS ? t.first : (long)t.expert * f.p.inner);
+    const long width = f.p.columns, stride = f.p.c_row,
+               corner = KIND::FORM == SPW_GEMM_ROWS ? t.first * stride : t.expert * f.p.expert;
     if (rows.count <= 0) return;
     if constexpr (KIND::EPILOGUE == GEMM_SWIGLU && KIND::BETWEEN == SPW_GEMM_SILU) {
         store_swiglu<KIND>(f, t, rows, sum, buffer);
@@ -303,14 +302,13 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
 #pragma unroll
         for (int b = 0; b < KIND::TILE_N / 64; b++) {
             const int column = t.n0 + b * 64, columns = (int)width - column;
-            const long at = KIND::TRANSPOSES ? ((long)t.expert * width + column) * f.p.inner + first
-                                             : (corner + first) * width + column;
+            const long at = corner + (KIND::TRANSPOSES ? column * stride + first : first * stride + column);
             if constexpr (KIND::TRANSPOSES && KIND::EPILOGUE == GEMM_ADD)
-                add_sums_by_columns(sum + b * 32, f.main + at, f.p.inner, rows.count, columns);
+                add_sums_by_columns(sum + b * 32, f.main + at, stride, rows.count, columns);
             else if constexpr (KIND::EPILOGUE == GEMM_ADD)
-                add_sums(sum + b * 32, f.main + at, width, rows.count, columns);
+                add_sums(sum + b * 32, f.main + at, stride, rows.count, columns);
             else
-                store_sums<KIND>(sum + b * 32, buffer, f.p.c + at, width, rows.count, columns);
+                store_sums<KIND>(sum + b * 32, buffer, f.p.c + at, stride, rows.count, columns);
         }
     }
 }

@@ -60,14 +60,14 @@ ONE_WAVE_KERNEL gemm_float8_mfma(spw_gemm_float8_problem problem) {
             sum_blocks(sides, t, scales, a_at, b_at, lds, total);
         }
         const spw_gemm_problem again = read_again(problem).pairs;
-        store_tile<ACROSS>(t, again.columns, gemm_operands_of<SPW_GEMM_ROWS>(again, t).c, t.m0 + wave_m,
-                           t.n0 + wave_n, total);
+        store_tile<ACROSS>(t, again.columns, {gemm_operands_of<SPW_GEMM_ROWS>(again, t).c, again.c_row},
+                           t.m0 + wave_m, t.n0 + wave_n, total);
     }
 }
 
 #if GPU_HOST
 int spw_launch_gemm_float8_mfma(spw_gemm_float8_problem p, gpu_stream stream) {
-    if (gemm_mfma_too_large(p.pairs, (unsigned)p.pairs.columns)) return cudaErrorInvalidValue;
+    if (gemm_mfma_too_large(p.pairs, SPW_GEMM_ROWS, (unsigned)p.pairs.columns)) return cudaErrorInvalidValue;
     gemm_float8_mfma<<<p.pairs.blocks, THREADS, 0, stream>>>(p);
     return (int)cudaGetLastError();
 }

@@ -27,7 +27,7 @@ GPU_KERNEL(TILE *TILE) gemm_float8_naive(spw_gemm_float8_problem problem) {
         for (int k = k0; k < end; k++) part += gpu_from_float8(a[k]) * gpu_from_float8(b[k]);
         sum += part * (a_scale[block] * b_scale[block]);
     }
-    o.c[(long)m * p.columns + n] = gpu_to_bf16(sum);
+    o.c[(long)m * p.c_row + n] = gpu_to_bf16(sum);
 }
 
 /* The gradient of weights: rows of one expert are blocks of 128 codes that follow one another. */
@@ -51,7 +51,7 @@ GPU_KERNEL(TILE *TILE) gemm_float8_weights_naive(spw_gemm_float8_weights_problem
         for (int k = k0; k < end; k++) part += gpu_from_float8(a[k]) * gpu_from_float8(b[k]);
         sum += part * (problem.a_scale[block * p.inner + m] * problem.b_scale[block * p.columns + n]);
     }
-    const long at = ((long)t.expert * p.inner + m) * p.columns + n;
+    const long at = t.expert * p.expert + (long)m * p.c_row + n;
     if (!problem.adds)
         p.c[at] = gpu_to_bf16(sum);
     else if (t.terms > 0)

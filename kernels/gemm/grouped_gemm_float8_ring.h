@@ -51,7 +51,7 @@ GPU_DEVICE void store_half(const spw_gemm_problem &p, const gemm_tile &t, spw_bf
     for (int i = 0; i < 8; i++) {
         const int r = i * 2 + (lane >> 4), m = t.m0 + row0 + r;
         const uint4 piece = *(const uint4 *)(buffer + r * 256 + ((lane & 15) ^ (r & 7)) * 16);
-        uint4 *to = (uint4 *)(c + (long)m * p.columns + column);
+        uint4 *to = (uint4 *)(c + (long)m * p.c_row + column);
         if (m < t.height && column < p.columns) *to = piece;
     }
     __syncwarp();

@@ -49,13 +49,13 @@ struct column_scales {
 };
 
 /* c, in fp32, grows by the tile. */
-GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int n0,
+GPU_DEVICE void add_tile(const gemm_tile &t, int columns, result_rows<float> c, int m0, int n0,
                          const sums4 (&sum)[DOWN][ACROSS]) {
     const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
 #pragma unroll
     for (int i = 0; i < DOWN; i++) {
         if (row + i * 16 >= t.height) continue;
-        float *to = c + (long)(row + i * 16) * columns + column;
+        float *to = c.array + (long)(row + i * 16) * c.stride + column;
 #pragma unroll
         for (int j = 0; j < ACROSS; j++)
             if (column + j * 16 < columns) *(sums4 *)(to + j * 16) += sum[i][j];
@@ -90,12 +90,13 @@ template <bool ADDS> GPU_DEVICE void gemm_float8_weights(const spw_gemm_float8_w
         }
         const spw_gemm_float8_weights_problem problem = read_again(argument);
         t.height = problem.p.inner;
-        const long corner = (long)t.expert * problem.p.inner * problem.p.columns;
+        const long corner = t.expert * problem.p.expert;
         if (!ADDS)
-            store_tile<ACROSS>(t, problem.p.columns, problem.p.c + corner, t.m0 + wave_m, t.n0 + wave_n,
-                               total);
+            store_tile<ACROSS>(t, problem.p.columns, {problem.p.c + corner, problem.p.c_row}, t.m0 + wave_m,
+                               t.n0 + wave_n, total);
         else if (t.terms > 0)
-            add_tile(t, problem.p.columns, problem.main + corner, t.m0 + wave_m, t.n0 + wave_n, total);
+            add_tile(t, problem.p.columns, {problem.main + corner, problem.p.c_row}, t.m0 + wave_m,
+                     t.n0 + wave_n, total);
     }
 }
 
@@ -111,7 +112,7 @@ ONE_WAVE_KERNEL gemm_float8_weights_added_mfma(spw_gemm_float8_weights_problem p
 static bool too_large(const spw_gemm_float8_weights_problem &w) {
     const unsigned long long most = 0xf0000000, inner = (unsigned)w.p.inner, columns = (unsigned)w.p.columns;
     const unsigned long long bytes = (unsigned long long)w.blocks * SPW_GEMM_FLOAT8_BLOCK;
-    return inner * bytes >= most || columns * bytes >= most || inner * columns >= most / 2;
+    return inner * bytes >= most || columns * bytes >= most || inner * (unsigned)w.p.c_row >= most / 2;
 }
 
 int spw_launch_gemm_float8_weights_mfma(spw_gemm_float8_weights_problem w, gpu_stream stream) {

@@ -144,15 +144,15 @@ GPU_DEVICE void finish_tile(const spw_gemm_float8_weights_problem &problem, cons
                             const float (&sum)[128], unsigned char *buffer) {
     const spw_gemm_problem &p = problem.p;
     const int m = t.m0 + row0, rows = t.height - m;
-    const long corner = ((long)t.expert * p.inner + m) * p.columns;
+    const long corner = t.expert * p.expert + (long)m * p.c_row;
     if (rows <= 0 || (ADDS && t.terms == 0)) return;
 #pragma unroll
     for (int i = 0; i < TILE_N / PIECE; i++) {
         const int n = t.n0 + i * PIECE;
         if (ADDS)
-            add_piece(sum + i * 32, problem.main + corner + n, p.columns, rows, p.columns - n);
+            add_piece(sum + i * 32, problem.main + corner + n, p.c_row, rows, p.columns - n);
         else
-            store_piece(sum + i * 32, buffer, p.c + corner + n, p.columns, rows, p.columns - n);
+            store_piece(sum + i * 32, buffer, p.c + corner + n, p.c_row, rows, p.columns - n);
     }
 }
 
@@ -238,8 +238,8 @@ int spw_launch_gemm_float8_weights_wgmma(spw_gemm_float8_weights_problem problem
     void (*kernel)(spw_gemm_float8_weights_problem, CUtensorMap, CUtensorMap) =
         problem.adds ? gemm_float8_weights_added_wgmma : gemm_float8_weights_wgmma;
     CUtensorMap a, b;
-    int error = spw_tensor_map_2d(&a, p.a, terms, p.inner, TILE_K, TILE_M);
-    if (error == 0) error = spw_tensor_map_2d(&b, p.b, terms, p.columns, TILE_K, TILE_N);
+    int error = spw_tensor_map_2d(&a, {p.a, terms, terms}, p.inner, TILE_K, TILE_M);
+    if (error == 0) error = spw_tensor_map_2d(&b, {p.b, terms, terms}, p.columns, TILE_K, TILE_N);
     if (error == 0)
         error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           SHARED_BYTES);

@@ -161,8 +161,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 int spw_launch_gemm_float8_wgmma(spw_gemm_float8_problem problem, gpu_stream stream) {
     const spw_gemm_problem &p = problem.pairs;
     CUtensorMap a, b;
-    int error = spw_tensor_map_2d(&a, p.a, p.inner, p.rows, TILE_K, TILE_M);
-    if (error == 0) error = spw_tensor_map_3d(&b, p.b, p.inner, p.columns, p.experts, TILE_K, TILE_N);
+    int error = spw_tensor_map_2d(&a, {p.a, p.inner, p.a_row}, p.rows, TILE_K, TILE_M);
+    if (error == 0)
+        error =
+            spw_tensor_map_3d(&b, {p.b, p.inner, p.b_row}, p.columns, {p.experts, p.expert}, TILE_K, TILE_N);
     if (error == 0)
         error = (int)cudaFuncSetAttribute((const void *)gemm_float8_wgmma,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize, FLOAT8_SHARED_BYTES);

@@ -2,6 +2,7 @@
 
 #include "kernels/gemm/grouped_gemm_gpu.h"
 #include "kernels/gemm/grouped_gemm_launch.h"
+#include "kernels/gemm/grouped_gemm_strides.h"
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/local/local_launch.h"
@@ -92,22 +93,27 @@ static spw_status curve_of(const spw_gemm_activation *a, spw_gemm_curve *curve) 
 /* Of the first product: gate and up, or one. */
 static size_t matrices_of(const spw_gemm_activation *a) { return a->kind.plain == SPW_GATED ? 2 : 1; }
 
-static spw_gemm_fused_problem up_problem_of(spw_gemm_shape s, spw_gemm_rows rows, const spw_gemm_up *g,
-                                            spw_gemm_curve curve) {
+static spw_status up_problem_of(spw_gemm_shape s, spw_gemm_rows rows, const spw_gemm_up *g,
+                                spw_gemm_curve curve, spw_gemm_fused_problem *out) {
     spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
     f.p.inner = (int)s.in, f.p.columns = (int)(s.out / matrices_of(&g->activation));
     f.p.inner_contiguous = s.transposed;
     f.p.a = g->x, f.p.b = g->w, f.p.c = g->act, f.h = g->h, f.curve = curve;
-    return f;
+    spw_status status = spw_gemm_fill_strides(&s, SPW_GEMM_ROWS, (int)s.out, &f.p);
+    if (status == SPW_OK)
+        status = spw_gemm_row_stride((spw_gemm_array){"h", g->h, s.out, s.stride.h}, &f.h_row);
+    *out = f;
+    return status;
 }
 
 spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const spw_gemm_up *g,
                                    gpu_stream stream) {
     spw_gemm_curve curve = {0};
+    spw_gemm_fused_problem f;
     spw_status status = check(s, rows, 8 * matrices_of(&g->activation));
     if (status == SPW_OK) status = curve_of(&g->activation, &curve);
+    if (status == SPW_OK) status = up_problem_of(s, rows, g, curve, &f);
     if (status != SPW_OK || s.rows == 0) return status;
-    const spw_gemm_fused_problem f = up_problem_of(s, rows, g, curve);
     return spw_device_check(
         (curve.between == SPW_GEMM_SILU ? launch_up : launch_activated_up)(s.element, f, stream),
         "grouped GEMM up");
@@ -119,11 +125,12 @@ spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape s, const spw_gemm_activ
     const spw_gemm_up g = {.x = x, .w = w, .offset = offset, .act = act, .activation = *a};
     const char what[] = "grouped GEMM with an activation";
     spw_gemm_curve curve = {0};
+    spw_gemm_fused_problem f;
     spw_status status = check_sizes(s, 8 * matrices_of(a));
     if (status == SPW_OK) status = curve_of(a, &curve);
+    if (status == SPW_OK) status = up_problem_of(s, (spw_gemm_rows){NULL, 0, 0}, &g, curve, &f);
     if (status != SPW_OK || s.rows == 0) return status;
-    return spw_device_check(
-        launch_act(s.element, up_problem_of(s, (spw_gemm_rows){NULL, 0, 0}, &g, curve), stream), what);
+    return spw_device_check(launch_act(s.element, f, stream), what);
 }
 
 spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows rows,
@@ -133,12 +140,19 @@ spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows ro
     activation.bias = NULL; /* h has it */
     spw_status status = check(s, rows, 8);
     if (status == SPW_OK) status = curve_of(&activation, &curve);
-    if (status != SPW_OK || s.rows == 0) return status;
+    if (status != SPW_OK) return status;
     spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
     f.curve = curve;
     f.p.inner = (int)s.out, f.p.columns = (int)s.in, f.p.inner_contiguous = !s.transposed;
     f.p.a = g->dy, f.p.b = g->w, f.p.c = g->act;
     f.weight = g->weight, f.h = (spw_bf16 *)g->h, f.d_h = g->d_h, f.row_sum = g->row_sum;
+    const size_t wide = s.in * matrices_of(&activation);
+    status = spw_gemm_fill_strides(&s, SPW_GEMM_ROWS, f.p.columns, &f.p);
+    if (status == SPW_OK)
+        status = spw_gemm_row_stride((spw_gemm_array){"h", g->h, wide, s.stride.h}, &f.h_row);
+    if (status == SPW_OK)
+        status = spw_gemm_row_stride((spw_gemm_array){"d_h", g->d_h, wide, s.stride.d_h}, &f.d_h_row);
+    if (status != SPW_OK || s.rows == 0) return status;
     return spw_device_check((curve.between == SPW_GEMM_SILU
                                  ? launch_down_gradient
                                  : launch_activated_down_gradient)(s.element, f, stream),
@@ -147,18 +161,18 @@ spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows ro
 
 spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape s, spw_gemm_rows rows,
                                                 const spw_gemm_weight_gradient *g, gpu_stream stream) {
-    const spw_status status = check(s, rows, 8);
+    spw_status status = check(s, rows, 8);
     if (status != SPW_OK) return status;
-    if (s.rows == 0) {
-        const size_t bytes = g->dw == NULL ? 0 : s.experts * s.in * s.out * sizeof *g->dw;
-        return spw_device_check(bytes == 0 ? 0 : (int)cudaMemsetAsync(g->dw, 0, bytes, stream),
-                                "clear the result");
-    }
     const bool a_is_x = !s.transposed; /* dw^T = dy^T x */
     spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
     f.p.inner = (int)(a_is_x ? s.in : s.out), f.p.columns = (int)(a_is_x ? s.out : s.in);
     f.p.a = a_is_x ? g->x : g->dy, f.p.b = a_is_x ? g->dy : g->x;
     f.p.c = g->dw, f.main = g->main, f.add = g->dw == NULL;
+    status = spw_gemm_fill_strides(&s, SPW_GEMM_WEIGHTS, f.p.columns, &f.p);
+    if (status != SPW_OK) return status;
+    if (s.rows == 0)
+        return spw_device_check(f.add ? 0 : spw_gemm_clear_weights(s.element, &f.p, stream),
+                                "clear the result");
     const spw_gemm_gather gather = rows.assignment == NULL  ? SPW_GEMM_GATHER_NONE
                                    : g->gathers_x == a_is_x ? SPW_GEMM_GATHER_A
                                                             : SPW_GEMM_GATHER_B;

@@ -48,8 +48,9 @@ typedef struct spw_gemm_fused_problem {
     const float *weight;       /* of an assignment; NULL: 1 */
     /* Gate and up side by side, [rows][2 columns]: of SwiGLU forward written where h is not NULL, of its gradient read. */
     spw_bf16 *h, *d_h;
-    float *row_sum; /* [ceil(columns / SPW_GEMM_ROW_SUM_TILE)][rows] */
-    float *main;    /* [experts][inner][columns] */
+    int h_row, d_h_row; /* elements from one row to the next */
+    float *row_sum;     /* [ceil(columns / SPW_GEMM_ROW_SUM_TILE)][rows] */
+    float *main;        /* laid out as c */
     spw_gemm_curve curve;
 } spw_gemm_fused_problem;
 

@@ -29,7 +29,7 @@ struct gathered_rows : share<true, 4> {
 
     GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
         const int thread = gpu_thread();
-        const unsigned row_bytes = (unsigned)f.p.inner * 2;
+        const unsigned row_bytes = (unsigned)f.p.a_row * 2;
         base = f.p.a, bytes = (unsigned)(f.top_k > 0 ? f.tokens : f.p.rows) * row_bytes;
         to = place(thread / 4, thread % 4);
 #pragma unroll
@@ -62,10 +62,10 @@ template <int LOADS> struct gathered_terms : share<false, LOADS> {
     numbers assigned, coming; /* of the next load, and of the one behind it */
     unsigned inverse, row_bytes, column, from[LOADS];
 
-    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const spw_bf16 *array, int width, int column0,
+    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const spw_bf16 *array, int stride, int column0,
                           const gemm_tile &t) {
         const int along = this->along(), across = this->across();
-        assignment = f.assignment, inverse = token_inverse(f.top_k), row_bytes = (unsigned)width * 2;
+        assignment = f.assignment, inverse = token_inverse(f.top_k), row_bytes = (unsigned)stride * 2;
         behind = (unsigned)(t.first + t.rows) * 4, next = (unsigned)(t.first + along) * 4;
         this->base = array, this->bytes = (unsigned)f.tokens * row_bytes;
         this->to = this->first_place();
@@ -128,9 +128,9 @@ struct group_rows {
     spw_bf16 *array;
     unsigned bytes, row_bytes;
 
-    GPU_MEMBER group_rows(spw_bf16 *array, const gemm_tile &t, int width)
-        : array(array + (long)t.first * width), bytes((unsigned)t.height * (unsigned)width * 2),
-          row_bytes((unsigned)width * 2) {}
+    GPU_MEMBER group_rows(spw_bf16 *array, const gemm_tile &t, int stride)
+        : array(array + (long)t.first * stride), bytes((unsigned)t.height * (unsigned)stride * 2),
+          row_bytes((unsigned)stride * 2) {}
     GPU_MEMBER unsigned at(int row, int column, bool inside) const {
         return inside ? (unsigned)row * row_bytes + (unsigned)column * 2 : ~0u;
     }
@@ -150,7 +150,7 @@ GPU_DEVICE void store_up(const spw_gemm_fused_problem &f, const gemm_tile &t, in
     int columns = f.p.columns;
     keep_here(columns);
     const int wide = how::MATRICES * columns, lane_row = gpu_lane() % 16, quarter = gpu_lane() / 16;
-    const group_rows act(f.p.c, t, columns), h(f.h, t, wide);
+    const group_rows act(f.p.c, t, f.p.c_row), h(f.h, t, f.h_row);
     const spw_bf16 *bias = t.terms > 0 ? f.curve.bias : nullptr;
     constexpr int BLOCKS = how::ONE || how::PAIRS ? ACROSS : ACROSS / 2;
 #pragma unroll
@@ -220,8 +220,7 @@ GPU_DEVICE void multiply_up(const spw_gemm_fused_problem &f) {
             gathered_rows a;
             share<B_INNER, 2, SIDE_BY_SIDE> b;
             a.start(g, t);
-            b.start(g.p.b + (long)t.expert * g.p.inner * wide, B_INNER ? g.p.inner : wide,
-                    how::PAIRS ? 2 * t.n0 : t.n0, wide, t.terms);
+            b.start(g.p.b + t.expert * g.p.expert, g.p.b_row, how::PAIRS ? 2 * t.n0 : t.n0, wide, t.terms);
             sum_up<ELEMENT>(a, b, t.terms, lds, wave, sum);
         }
         store_up<ELEMENT, BETWEEN>(again(f), t, t.m0 + wave % 2 * WAVE_M,
@@ -235,8 +234,7 @@ GPU_DEVICE void store_slopes(const spw_gemm_fused_problem &f, const gemm_tile &t
                              const sums4 (&sum)[DOWN][ACROSS], float (&dot)[DOWN]) {
     typedef columns_of<BETWEEN> how;
     int columns = f.p.columns;
-    const int wide = how::MATRICES * columns;
-    const group_rows act(f.p.c, t, columns), h(f.h, t, wide), d_h(f.d_h, t, wide);
+    const group_rows act(f.p.c, t, f.p.c_row), h(f.h, t, f.h_row), d_h(f.d_h, t, f.d_h_row);
     const unsigned there = t.terms > 0 ? h.bytes : 0; /* of h, which the tail does not have */
 #pragma unroll
     for (int i = 0; i < DOWN; i++) {
@@ -326,11 +324,11 @@ GPU_DEVICE void multiply_down(const spw_gemm_fused_problem &f) {
 }
 
 /* c grows by a wave's sums. Each element of it belongs to one lane. */
-GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int n0,
+GPU_DEVICE void add_tile(const gemm_tile &t, int columns, result_rows<float> c, int m0, int n0,
                          const sums4 (&sum)[DOWN][ACROSS]) {
-    keep_here(columns);
+    keep_here(columns), keep_here(c.stride);
     const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
-    const unsigned row_bytes = (unsigned)columns * 4, bytes = (unsigned)t.height * row_bytes;
+    const unsigned row_bytes = (unsigned)c.stride * 4, bytes = (unsigned)t.height * row_bytes;
 #pragma unroll
     for (int i = 0; i < DOWN; i++)
 #pragma unroll
@@ -338,9 +336,9 @@ GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int 
             const unsigned offset = column + j * 16 < columns ? (unsigned)(row + i * 16) * row_bytes +
                                                                     (unsigned)(column + j * 16) * 4
                                                               : ~0u;
-            const sums4 grown = __builtin_bit_cast(sums4, load_piece(c, bytes, offset)) + sum[i][j];
+            const sums4 grown = __builtin_bit_cast(sums4, load_piece(c.array, bytes, offset)) + sum[i][j];
 #if defined(__AMDGCN__)
-            const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)c, 0, (int)bytes, 0x27000);
+            const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)c.array, 0, (int)bytes, 0x27000);
             __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(words4, grown), buffer, (int)offset, 0,
                                                    0);
 #else
@@ -352,27 +350,27 @@ GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int 
 template <spw_gemm_element ELEMENT>
 GPU_DEVICE void store_weights(const spw_gemm_fused_problem &f, const gemm_tile &t, int m0, int n0,
                               const sums4 (&sum)[DOWN][ACROSS]) {
-    const long corner = (long)t.expert * f.p.inner * f.p.columns;
+    const long corner = t.expert * f.p.expert;
     if (!f.add)
-        store_tile<ACROSS, ELEMENT>(t, f.p.columns, f.p.c + corner, m0, n0, sum);
+        store_tile<ACROSS, ELEMENT>(t, f.p.columns, {f.p.c + corner, f.p.c_row}, m0, n0, sum);
     else if (t.terms > 0)
-        add_tile(t, f.p.columns, f.main + corner, m0, n0, sum);
+        add_tile(t, f.p.columns, {f.main + corner, f.p.c_row}, m0, n0, sum);
 }
 
 /* An operand of the weights' gradient, gathered or in order. group: where the group's rows begin that lie in order. */
 struct operand {
     const spw_bf16 *array, *group;
-    int width, column0;
+    int width, stride, column0;
 };
 template <int LOADS>
 GPU_DEVICE void start(gathered_terms<LOADS> &to, const spw_gemm_fused_problem &f, operand o,
                       const gemm_tile &t) {
-    to.start(f, o.array, o.width, o.column0, t);
+    to.start(f, o.array, o.stride, o.column0, t);
 }
 template <int LOADS>
 GPU_DEVICE void start(share<false, LOADS> &to, const spw_gemm_fused_problem &, operand o,
                       const gemm_tile &t) {
-    to.start(o.group, o.width, o.column0, o.width, t.terms);
+    to.start(o.group, o.stride, o.column0, o.width, t.terms);
 }
 
 template <spw_gemm_element ELEMENT, typename A, typename B>
@@ -389,8 +387,8 @@ GPU_DEVICE void multiply_weights(const spw_gemm_fused_problem &f) {
             const gemm_operands o = gemm_operands_of<SPW_GEMM_WEIGHTS>(g.p, t);
             A a;
             B b;
-            start(a, g, operand{g.p.a, o.a, g.p.inner, t.m0}, t);
-            start(b, g, operand{g.p.b, o.b, g.p.columns, t.n0}, t);
+            start(a, g, operand{g.p.a, o.a, g.p.inner, g.p.a_row, t.m0}, t);
+            start(b, g, operand{g.p.b, o.b, g.p.columns, g.p.b_row, t.n0}, t);
             sum_up<ELEMENT>(a, b, t.terms, lds, wave, sum);
         }
         store_weights<ELEMENT>(again(f), t, t.m0 + wave_m, t.n0 + wave_n, sum);
@@ -428,22 +426,27 @@ KERNELS(, SPW_GEMM_BF16)
 KERNELS(_fp16, SPW_GEMM_FP16)
 
 #if GPU_HOST
-/* Offsets into a group, and into a gathered array, are 32 bits; token_of and small have limits of their own. */
-static bool too_large(const spw_gemm_fused_problem &f, unsigned matrices) {
-    const unsigned long long most = 0xf0000000, rows = (unsigned)f.p.rows, inner = (unsigned)f.p.inner * 2ull,
-                             columns = (unsigned)f.p.columns * 2ull * matrices,
-                             wider = inner > columns ? inner : columns,
-                             tokens = f.top_k > 0 ? (unsigned)f.tokens : 0, top_k = (unsigned)f.top_k;
-    return rows * wider >= most || tokens * wider >= most || inner * columns >= most || wider >= 1u << 24 ||
+/* Offsets into a group, and into a gathered array, are 32 bits; token_of and small have limits of their own. matrices: of b, as wide as c
+ * each. The fp32 array has four bytes an element. */
+static bool too_large(const spw_gemm_fused_problem &f, spw_gemm_form form, unsigned matrices) {
+    const spw_gemm_problem &p = f.p;
+    const bool weights = form == SPW_GEMM_WEIGHTS;
+    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, top_k = (unsigned)f.top_k,
+                             tokens = f.top_k > 0 ? (unsigned)f.tokens : 0,
+                             gathered = (unsigned)(weights && p.b_row > p.a_row ? p.b_row : p.a_row);
+    if (gemm_mfma_too_large(p, form, (unsigned long long)matrices * (unsigned)p.columns)) return true;
+    return rows * (unsigned)f.h_row >= most || rows * (unsigned)f.d_h_row >= most ||
+           tokens * gathered >= most ||
+           (weights && (unsigned)p.inner * (unsigned long long)(unsigned)p.c_row >= most / 2) ||
            tokens >= 1u << 24 || tokens * top_k * top_k >= 1u << 31;
 }
 
 typedef void kernel(spw_gemm_fused_problem);
 
-/* of: by element, those with b's sum outside and inside in turn. matrices: of b, as wide as c each. */
+/* of: by element, those with b's sum outside and inside in turn. */
 static int launch(kernel *const (&of)[2][2], spw_gemm_element element, const spw_gemm_fused_problem &f,
-                  unsigned matrices, gpu_stream stream) {
-    if (too_large(f, matrices)) return cudaErrorInvalidValue;
+                  spw_gemm_form form, unsigned matrices, gpu_stream stream) {
+    if (too_large(f, form, matrices)) return cudaErrorInvalidValue;
     of[element][f.p.inner_contiguous ? 1 : 0]<<<f.p.blocks, THREADS, 0, stream>>>(f);
     return (int)cudaGetLastError();
 }
@@ -462,8 +465,8 @@ static int launch(kernel *const (&of)[2][2], spw_gemm_element element, const spw
 int spw_launch_gemm_up_mfma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
     static kernel *const gated[2][2] = BOTH(up_gated), *const pairs[2][2] = BOTH(up_pairs),
                          *const relu2[2][2] = BOTH(up_relu2);
-    if (f.curve.between == SPW_GEMM_RELU2) return launch(relu2, element, f, 1, stream);
-    return launch(f.curve.between == SPW_GEMM_PAIRS ? pairs : gated, element, f, 2, stream);
+    if (f.curve.between == SPW_GEMM_RELU2) return launch(relu2, element, f, SPW_GEMM_ROWS, 1, stream);
+    return launch(f.curve.between == SPW_GEMM_PAIRS ? pairs : gated, element, f, SPW_GEMM_ROWS, 2, stream);
 }
 
 int spw_launch_gemm_down_gradient_mfma(spw_gemm_element element, spw_gemm_fused_problem f,
@@ -471,8 +474,8 @@ int spw_launch_gemm_down_gradient_mfma(spw_gemm_element element, spw_gemm_fused_
     static kernel *const gated[2][2] = BOTH(down_gradient_gated),
                          *const pairs[2][2] = BOTH(down_gradient_pairs),
                          *const relu2[2][2] = BOTH(down_gradient_relu2);
-    if (f.curve.between == SPW_GEMM_RELU2) return launch(relu2, element, f, 1, stream);
-    return launch(f.curve.between == SPW_GEMM_PAIRS ? pairs : gated, element, f, 2, stream);
+    if (f.curve.between == SPW_GEMM_RELU2) return launch(relu2, element, f, SPW_GEMM_ROWS, 1, stream);
+    return launch(f.curve.between == SPW_GEMM_PAIRS ? pairs : gated, element, f, SPW_GEMM_ROWS, 1, stream);
 }
 
 int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
@@ -483,6 +486,6 @@ int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_element elemen
     return launch(gather == SPW_GEMM_GATHER_A   ? a
                   : gather == SPW_GEMM_GATHER_B ? b
                                                 : in_order,
-                  element, f, 2, stream); /* 2: the fp32 array has four bytes an element */
+                  element, f, SPW_GEMM_WEIGHTS, 1, stream);
 }
 #endif

@@ -18,7 +18,8 @@ static int launch_weights(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_
         return launch_kind<ELEMENT, SPW_GEMM_GATHER_NONE, EPILOGUE>(f, stream);
     if (gather == SPW_GEMM_GATHER_A) return launch_kind<ELEMENT, SPW_GEMM_GATHER_A, EPILOGUE>(f, stream);
     const spw_gemm_problem p = f.p;
-    f.p.a = p.b, f.p.inner = p.columns, f.p.b = p.a, f.p.columns = p.inner;
+    f.p.a = p.b, f.p.inner = p.columns, f.p.a_row = p.b_row;
+    f.p.b = p.a, f.p.columns = p.inner, f.p.b_row = p.a_row;
     return launch_kind<ELEMENT, SPW_GEMM_GATHER_A, EPILOGUE, true>(f, stream);
 }
 

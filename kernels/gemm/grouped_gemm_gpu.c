@@ -2,6 +2,7 @@
 
 #include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_mxfp8_launch.h"
+#include "kernels/gemm/grouped_gemm_strides.h"
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/runtime.h"
 
@@ -75,64 +76,80 @@ static spw_status check(spw_gemm_shape s) {
     return SPW_OK;
 }
 
+int spw_gemm_clear_weights(spw_gemm_element element, const spw_gemm_problem *p, gpu_stream stream) {
+    if (!spw_gemm_writes_packed(p)) return spw_launch_gemm_naive(SPW_GEMM_WEIGHTS, element, *p, stream);
+    return (int)cudaMemsetAsync(p->c, 0, (size_t)p->experts * (size_t)p->expert * sizeof *p->c, stream);
+}
+
 spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, spw_gemm_operation operation,
                                 spw_gemm_shape s, const spw_bf16 *left, const spw_bf16 *right,
                                 const int *offset, spw_bf16 *result, gpu_stream stream) {
-    const spw_status status = check(s);
+    spw_status status = check(s);
     if (status != SPW_OK) return status;
     const spw_gemm_form form = operation == SPW_GEMM_WEIGHT_GRADIENT ? SPW_GEMM_WEIGHTS : SPW_GEMM_ROWS;
-    if (s.rows == 0) {
-        const size_t bytes = form == SPW_GEMM_ROWS ? 0 : s.experts * s.in * s.out * sizeof *result;
-        return spw_device_check(bytes == 0 ? 0 : (int)cudaMemsetAsync(result, 0, bytes, stream),
-                                "clear the result");
-    }
     spw_gemm_problem p = problem_of(operation, s, left, right);
     p.offset = offset, p.c = result, p.blocks = spw_gemm_blocks(s);
+    status = spw_gemm_fill_strides(&s, form, p.columns, &p);
+    if (status != SPW_OK) return status;
+    if (s.rows == 0)
+        return spw_device_check(form == SPW_GEMM_ROWS ? 0 : spw_gemm_clear_weights(s.element, &p, stream),
+                                "clear the result");
     return spw_device_check(variant->launch(form, s.element, p, stream), variant->name);
 }
 
 spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape s, const spw_bf16 *x, const spw_bf16 *w,
                                        const int *offset, spw_bf16 *act, gpu_stream stream) {
-    const spw_status status = check(s);
+    spw_status status = check(s);
     if (status != SPW_OK) return status;
     if (s.out % 16 != 0)
         return spw_fail(SPW_EARG, "gate and up together have %zu columns: a multiple of 16 is needed", s.out);
-    if (s.rows == 0) return SPW_OK;
     spw_gemm_problem p = problem_of(SPW_GEMM_FORWARD, s, x, w);
     p.columns = (int)(s.out / 2), p.offset = offset, p.c = act, p.blocks = spw_gemm_blocks(s);
+    status = spw_gemm_fill_strides(&s, SPW_GEMM_ROWS, (int)s.out, &p);
+    if (status != SPW_OK || s.rows == 0) return status;
     return spw_device_check(launch_swiglu(s.element, p, stream), "grouped GEMM with SwiGLU");
+}
+
+/* In pairs of codes, which the kernels take for numbers of 16 bits. */
+static spw_status halve_strides(spw_gemm_strides *of) {
+    if ((of->left | of->right | of->expert) % 16 != 0)
+        return spw_fail(SPW_EARG,
+                        "fp8: rows %zu and %zu codes apart, experts %zu: multiples of 16 would be right",
+                        of->left, of->right, of->expert);
+    of->left /= 2, of->right /= 2, of->expert /= 2;
+    return SPW_OK;
 }
 
 spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant, spw_gemm_shape s,
                                        const unsigned char *x, const float *x_scale, const unsigned char *w,
                                        const float *w_scale, const int *offset, spw_bf16 *y,
                                        gpu_stream stream) {
-    const spw_status status = check(s);
+    spw_status status = check(s);
     if (status != SPW_OK) return status;
     if (!s.transposed || s.in % 16 != 0)
         return spw_fail(SPW_EARG,
                         "fp8: in %zu, weights %s: a multiple of 16 and weights [experts][out][in] are needed",
                         s.in, s.transposed ? "[out][in]" : "[in][out]");
-    if (s.rows == 0) return SPW_OK;
+    status = halve_strides(&s.stride);
+    if (status != SPW_OK || s.rows == 0) return status;
     spw_gemm_float8_problem p = {
         .pairs = problem_of(SPW_GEMM_FORWARD, s, (const spw_bf16 *)x, (const spw_bf16 *)w)};
     p.pairs.inner /= 2, p.pairs.offset = offset, p.pairs.c = y, p.pairs.blocks = spw_gemm_blocks(s);
     p.blocks = (int)((s.in + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK);
     p.across = (int)((s.out + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK);
     p.a_scale = x_scale, p.b_scale = w_scale;
+    status = spw_gemm_fill_strides(&s, SPW_GEMM_ROWS, p.pairs.columns, &p.pairs);
+    if (status != SPW_OK) return status;
     return spw_device_check(variant->launch(p, stream), variant->name);
 }
 
 spw_status spw_gpu_grouped_gemm_float8_weight_gradient(const spw_gemm_float8_variant *variant,
                                                        spw_gemm_shape s, const spw_gemm_float8_gradient *g,
                                                        gpu_stream stream) {
-    const spw_status status = check(s);
+    spw_status status = check(s);
+    if (status == SPW_OK)
+        status = spw_gemm_refuse_strides("fp8 by columns", (spw_gemm_strides){s.stride.left, s.stride.right});
     if (status != SPW_OK) return status;
-    if (s.rows == 0) {
-        const size_t bytes = g->dw == NULL ? 0 : s.experts * s.in * s.out * sizeof *g->dw;
-        return spw_device_check(bytes == 0 ? 0 : (int)cudaMemsetAsync(g->dw, 0, bytes, stream),
-                                "clear the gradient");
-    }
     spw_gemm_float8_weights_problem w = {
         .p = problem_of(SPW_GEMM_WEIGHT_GRADIENT, s, (const spw_bf16 *)g->x, (const spw_bf16 *)g->dy),
         .blocks = (int)(s.rows / SPW_GEMM_FLOAT8_BLOCK + s.experts),
@@ -141,6 +158,11 @@ spw_status spw_gpu_grouped_gemm_float8_weight_gradient(const spw_gemm_float8_var
         .b_scale = s.transposed ? g->x_scale : g->dy_scale,
         .main = g->main};
     w.p.offset = g->offset, w.p.c = g->dw, w.p.blocks = spw_device_multiprocessors();
+    status = spw_gemm_fill_strides(&s, SPW_GEMM_WEIGHTS, w.p.columns, &w.p);
+    if (status != SPW_OK) return status;
+    if (s.rows == 0)
+        return spw_device_check(g->dw == NULL ? 0 : spw_gemm_clear_weights(s.element, &w.p, stream),
+                                "clear the gradient");
     return spw_device_check(variant->weights(w, stream), variant->name);
 }
 
@@ -152,7 +174,8 @@ bool spw_gpu_has_mxfp8(void) {
 spw_status spw_gpu_grouped_gemm_mxfp8(spw_gemm_shape s, const unsigned char *x, const unsigned *x_scale,
                                       const unsigned char *w, const unsigned *w_scale, const int *offset,
                                       spw_bf16 *y, gpu_stream stream) {
-    const spw_status status = check(s);
+    spw_status status = check(s);
+    if (status == SPW_OK) status = spw_gemm_refuse_strides("MXFP8", s.stride);
     if (status != SPW_OK) return status;
     if (!s.transposed || s.in % 32 != 0)
         return spw_fail(

@@ -30,13 +30,16 @@ extern const spw_gemm_variant spw_gemm_variants[];
 /* Tiles that the last one above chooses where it expects them to be faster. */
 extern const spw_gemm_variant spw_gemm_tile_variants[];
 
-/* Device pointers, 16-byte aligned; in and out are multiples of 8.
+/* Device pointers, 16-byte aligned; in and out are multiples of 8. Rows of all three arrays and matrices of experts may lie apart, which
+ * shape.stride says: arrays are views into wider ones, slices of a fused parameter among them. 0: packed as written here; `expert` 0: a
+ * matrix ends where the next one begins. Strides are multiples of 8 elements, rows and matrices do not overlap. What lies between rows is
+ * neither read nor written. So it is in the fused products below, also where rows are gathered, and for h and d_h.
  *   forward          left = x  [rows][in],  right = w   as reference/grouped_gemm.h, result = y [rows][out]
  *   input gradient   left = dy [rows][out], right = w,                              result = dx [rows][in]
  *   weight gradient  left = x  [rows][in],  right = dy  [rows][out],                result = dw as w
  *   offset           [experts + 1] int32
  * The result is rounded once. Every element of it is written, unused tail rows and empty experts with
- * 0. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
+ * 0. Does not wait. SPW_EARG: widths, strides, pointers; SPW_EDEVICE. */
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, spw_gemm_operation operation,
                                                spw_gemm_shape shape, const spw_bf16 *left,
                                                const spw_bf16 *right, const int *offset, spw_bf16 *result,
@@ -110,7 +113,7 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape shap
                                                              gpu_stream stream);
 
 /* The weight gradient with gathered rows of x (gathers_x) or of dy. *dw, or NULL: then main, in fp32 and laid out as
- * dw, grows by it. Each element is added to once. */
+ * dw, strides among it, grows by it. Each element is added to once. */
 typedef struct spw_gemm_weight_gradient {
     const spw_bf16 *x, *dy;
     bool gathers_x;
@@ -140,7 +143,7 @@ extern const spw_gemm_float8_variant spw_gemm_float8_variants[];
  *   y  [rows][out], 0 in the unused tail
  * shape.transposed must be set, as Hopper's tensor cores take codes of fp8 with the sum's dimension contiguous alone; weights [in][out] are
  * transposed once a step, codes and scales (kernels/local/float8_launch.h). in is a multiple of 16, out of 8. The input gradient is the same
- * product, of dy and of codes of w stored [experts][in][out]. Device pointers, 16-byte aligned. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
+ * product, of dy and of codes of w stored [experts][in][out]. Strides as above, of codes multiples of 16; scales are packed. Device pointers, 16-byte aligned. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant,
                                                       spw_gemm_shape shape, const unsigned char *x,
                                                       const float *x_scale, const unsigned char *w,
@@ -154,7 +157,7 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_vari
  *            rounded down. Expert e begins at block offset[e] / 128 + e; behind its last row its last block has codes of 0. Blocks that no
  *            expert has are not read
  *   dw       as reference/grouped_gemm.h says, rounded to bf16 once, 0 for an expert without rows; or NULL: then main, in fp32 and laid out
- *            as dw, grows by it. Each element is added to once
+ *            as dw, grows by it. Each element is added to once. Either may have strides, x and dy have none
  * A block of 128 terms is summed as above, then scaled and added. in and out are multiples of 8. Device pointers, 16-byte aligned. Does not
  * wait. SPW_EARG: widths; SPW_EDEVICE. */
 typedef struct spw_gemm_float8_gradient {
@@ -172,7 +175,7 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_float8_weight_gradient(const spw_
 /* Of MXFP8 (kernels/gemm/grouped_gemm_mxfp8_launch.h): as above with codes of e4m3 and, for 32 of them along the sum, a byte of
  * E8M0, four in a word.
  *   x  [rows][in] codes, x_scale [rows][ceil(in / 128)];   w  [experts][out][in] codes, w_scale [experts][out][ceil(in / 128)]
- * shape.transposed must be set; in is a multiple of 32, out of 8. Does not wait. SPW_EARG: widths; SPW_EDEVICE, too where the GPU
+ * shape.transposed must be set; in is a multiple of 32, out of 8; no strides. Does not wait. SPW_EARG: widths; SPW_EDEVICE, too where the GPU
  * has no such products, which spw_gpu_has_mxfp8 says: AMD's gfx950 alone has them here. */
 bool spw_gpu_has_mxfp8(void);
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_mxfp8(spw_gemm_shape shape, const unsigned char *x,

@@ -20,6 +20,9 @@ spw_gemm_launcher spw_launch_gemm_naive, spw_launch_gemm_tiled, spw_launch_gemm_
 typedef int spw_gemm_swiglu_launcher(spw_gemm_element element, spw_gemm_problem p, gpu_stream stream);
 spw_gemm_swiglu_launcher spw_launch_gemm_swiglu_mfma, spw_launch_gemm_swiglu_wgmma;
 
+/* All of a weight gradient's result becomes 0, for a product without rows; p.offset has nothing but 0. */
+int spw_gemm_clear_weights(spw_gemm_element element, const spw_gemm_problem *p, gpu_stream stream);
+
 #ifdef __cplusplus
 }
 #endif

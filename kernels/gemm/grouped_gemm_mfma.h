@@ -58,14 +58,14 @@ template <bool INNER, int LOADS, bool PAIRED = false> struct share {
     GPU_MEMBER static unsigned row_of(unsigned row, int rows) {
         return PAIRED ? row / 32 * 16 + row % 16 + (row / 16 % 2 != 0 ? (unsigned)rows / 2 : 0) : row;
     }
-    /* An operand of `rows` rows and `terms` terms, smaller than 2^32 - 2^28 bytes; the tile starts at row0.
-     */
+    /* An operand of `rows` rows and `terms` terms, smaller than 2^32 - 2^28 bytes; what is contiguous follows by `stride`. The tile starts at
+     * row0. */
     GPU_MEMBER void start(const spw_bf16 *operand, int stride, int row0, int rows, int terms) {
         keep_here(stride);
         const unsigned thread = (unsigned)gpu_thread(), row_bytes = (unsigned)stride * 2,
                        row = (unsigned)row0;
         base = operand;
-        bytes = (unsigned)(INNER ? rows : terms) * row_bytes;
+        bytes = INNER ? (unsigned)rows * row_bytes : (unsigned)(terms - 1) * row_bytes + (unsigned)rows * 2;
         step = INNER ? ROW_BYTES : TILE_K * row_bytes;
         apart = INNER ? row_of(64, rows) * row_bytes : row_bytes;
         offset = INNER ? (row + row_of(thread / 4, rows)) * row_bytes + thread % 4 * 16
@@ -125,20 +125,26 @@ template <bool INNER, int LOADS, bool PAIRED = false> struct share {
     }
 };
 
+/* Rows of a group's result. */
+template <typename NUMBER> struct result_rows {
+    NUMBER *array;
+    int stride;
+};
+
 /* Stores 16 COUNT columns. Buffer stores: what lies behind the group's rows is dropped, so is a column that does not exist. */
 template <int COUNT, spw_gemm_element ELEMENT = SPW_GEMM_BF16>
-GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0, int n0,
+GPU_DEVICE void store_tile(const gemm_tile &t, int columns, result_rows<spw_bf16> c, int m0, int n0,
                            const sums4 (&sum)[DOWN][ACROSS]) {
-    keep_here(columns);
+    keep_here(columns), keep_here(c.stride);
     const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
-    const unsigned row_bytes = (unsigned)columns * 2;
+    const unsigned row_bytes = (unsigned)c.stride * 2;
 #pragma unroll
     for (int j = 0; j < COUNT; j++) {
         const bool inside = column + j * 16 < columns;
         unsigned offset = (unsigned)row * row_bytes + (unsigned)(column + j * 16) * 2;
 #pragma unroll
         for (int i = 0; i < DOWN; i++, offset += 16 * row_bytes) {
-            store_rounded<ELEMENT>(sum[i][j], c, (unsigned)t.height * row_bytes, inside ? offset : ~0u);
+            store_rounded<ELEMENT>(sum[i][j], c.array, (unsigned)t.height * row_bytes, inside ? offset : ~0u);
         }
     }
 }
@@ -243,10 +249,16 @@ GPU_DEVICE void whole_step(A &a, B &b, int left, unsigned char *lds_next, int a_
     for (int j = 0; j < ACROSS; j++) f.b[j] = next[j];
 }
 
-/* Offsets into a group are 32 bits; see share. */
-static inline bool gemm_mfma_too_large(const spw_gemm_problem &p, unsigned long long b_columns) {
-    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, inner = (unsigned)p.inner;
-    return rows * inner >= most || rows * (unsigned)p.columns >= most || inner * b_columns >= most;
+/* Offsets into a group are 32 bits, and so are three times 64 rows; see share. b_columns: of b. */
+static inline bool gemm_mfma_too_large(const spw_gemm_problem &p, spw_gemm_form form,
+                                       unsigned long long b_columns) {
+    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, inner = (unsigned)p.inner,
+                             a = (unsigned)p.a_row, b = (unsigned)p.b_row, c = (unsigned)p.c_row,
+                             b_rows = form == SPW_GEMM_WEIGHTS ? rows
+                                      : p.inner_contiguous     ? b_columns
+                                                               : inner,
+                             c_rows = form == SPW_GEMM_WEIGHTS ? inner : rows, widest = 1u << 19;
+    return rows * a >= most || b_rows * b >= most || c_rows * c >= most || a >= widest || b >= widest;
 }
 
 #endif

@@ -26,17 +26,6 @@ GPU_DEVICE void activate(sums4 (&sum)[DOWN][ACROSS]) {
             }
 }
 
-/* b of a group: gemm_operands_of knows it without SWIGLU. */
-template <spw_gemm_form FORM, bool SWIGLU>
-GPU_DEVICE gemm_operands operands_of(const spw_gemm_problem &p, const gemm_tile &t) {
-    gemm_operands o = gemm_operands_of<FORM>(p, t);
-    if (SWIGLU) {
-        o.b += (long)t.expert * p.inner * p.columns;
-        if (!p.inner_contiguous) o.b_k *= 2;
-    }
-    return o;
-}
-
 template <spw_gemm_form FORM, bool B_INNER, spw_gemm_element ELEMENT, bool SWIGLU = false>
 GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
     constexpr bool A_INNER = FORM == SPW_GEMM_ROWS;
@@ -46,7 +35,7 @@ GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
     gemm_tile t;
     walk.start(p);
     for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
-        const gemm_operands o = operands_of<FORM, SWIGLU>(p, t);
+        const gemm_operands o = gemm_operands_of<FORM>(p, t);
         sums4 sum[DOWN][ACROSS] = {};
         if (t.terms > 0) {
             share<A_INNER, 4> a;
@@ -57,7 +46,8 @@ GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
         }
         if (SWIGLU) activate(sum);
         constexpr int HALF = SWIGLU ? 2 : 1;
-        store_tile<ACROSS / HALF, ELEMENT>(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n / HALF, sum);
+        store_tile<ACROSS / HALF, ELEMENT>(t, p.columns, {o.c, p.c_row}, t.m0 + wave_m, t.n0 + wave_n / HALF,
+                                           sum);
     }
 }
 
@@ -96,14 +86,14 @@ int spw_launch_gemm_mfma(spw_gemm_form form, spw_gemm_element element, spw_gemm_
                                        {gemm_mfma_rows_outer_fp16, gemm_mfma_rows_inner_fp16}};
     static kernel *const weights[2][2] = {{gemm_mfma_weights, gemm_mfma_weights},
                                           {gemm_mfma_weights_fp16, gemm_mfma_weights_fp16}};
-    if (gemm_mfma_too_large(p, (unsigned)p.columns)) return cudaErrorInvalidValue;
+    if (gemm_mfma_too_large(p, form, (unsigned)p.columns)) return cudaErrorInvalidValue;
     return launch(form == SPW_GEMM_WEIGHTS ? weights : rows, element, p, stream);
 }
 
 int spw_launch_gemm_swiglu_mfma(spw_gemm_element element, spw_gemm_problem p, gpu_stream stream) {
     static kernel *const swiglu[2][2] = {{gemm_mfma_swiglu_outer, gemm_mfma_swiglu_inner},
                                          {gemm_mfma_swiglu_outer_fp16, gemm_mfma_swiglu_inner_fp16}};
-    if (gemm_mfma_too_large(p, 2ull * (unsigned)p.columns)) return cudaErrorInvalidValue;
+    if (gemm_mfma_too_large(p, SPW_GEMM_ROWS, 2ull * (unsigned)p.columns)) return cudaErrorInvalidValue;
     return launch(swiglu, element, p, stream);
 }
 #endif

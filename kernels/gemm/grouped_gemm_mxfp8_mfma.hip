@@ -222,8 +222,8 @@ MFMA_KERNEL(THREADS) gemm_mxfp8_mfma(spw_gemm_mxfp8_problem p) {
     const places at = {place(wave_m + row, half), place(wave_n + row, half) + A_BYTES,
                        CODE_BYTES + (wave_m + row) * 4 + half,
                        CODE_BYTES + SCALE_BYTES + (wave_n + row) * 4 + half};
-    const spw_gemm_problem sides = {p.experts, p.rows,  p.inner, p.columns, 1,
-                                    p.blocks,  nullptr, nullptr, p.offset,  p.c};
+    const spw_gemm_problem sides = {p.experts, p.rows,   p.inner, p.columns, 1, p.blocks, nullptr,
+                                    nullptr,   p.offset, p.c,     0,         0, 0,        0};
     gemm_walk<SPW_GEMM_ROWS, TILE_M, TILE_N, BAND> walk;
     gemm_tile t;
     walk.start(sides);

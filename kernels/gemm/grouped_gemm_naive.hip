@@ -19,7 +19,7 @@ GPU_DEVICE void gemm_naive(const spw_gemm_problem &p) {
     float sum = 0;
     for (int k = 0; k < t.terms; k++)
         sum += element::from(o.a[m * o.a_m + k * o.a_k]) * element::from(o.b[k * o.b_k + n * o.b_n]);
-    o.c[(long)m * p.columns + n] = element::to(sum);
+    o.c[(long)m * p.c_row + n] = element::to(sum);
 }
 
 GPU_KERNEL(TILE *TILE) gemm_naive_rows(spw_gemm_problem p) { gemm_naive<SPW_GEMM_ROWS>(p); }

@@ -22,6 +22,8 @@ typedef struct spw_gemm_problem {
     const spw_bf16 *a, *b;
     const int *offset; /* [experts + 1] */
     spw_bf16 *c;
+    int a_row, b_row, c_row; /* elements from one row in memory to the next */
+    long expert;             /* and from one expert's matrix to the next, of b or, SPW_GEMM_WEIGHTS, of c */
 } spw_gemm_problem;
 
 #endif

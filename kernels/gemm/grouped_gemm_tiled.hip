@@ -20,6 +20,7 @@ GPU_DEVICE void gemm_tiled(const spw_gemm_problem &p) {
     float sum[4][4] = {};
     for (int k0 = 0; k0 < t.terms; k0 += TILE_K) {
         gpu_barrier();
+#pragma unroll 2 /* all four at once: registers for three blocks a multiprocessor in place of four */
         for (int i = thread; i < TILE * TILE_K; i += THREADS) {
             /* Neighbouring threads along whichever dimension is contiguous. */
             const int am = o.a_k == 1 ? i / TILE_K : i % TILE, ak = o.a_k == 1 ? i % TILE_K : i / TILE;
@@ -37,7 +38,7 @@ GPU_DEVICE void gemm_tiled(const spw_gemm_problem &p) {
     for (int i = 0; i < 4; i++) {
         for (int j = 0; j < 4; j++) {
             const int m = t.m0 + row + i, n = t.n0 + column + j;
-            if (m < t.height && n < p.columns) o.c[(long)m * p.columns + n] = element::to(sum[i][j]);
+            if (m < t.height && n < p.columns) o.c[(long)m * p.c_row + n] = element::to(sum[i][j]);
         }
     }
 }

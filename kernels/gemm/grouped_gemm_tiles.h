@@ -67,7 +67,7 @@ static inline long gemm_tiles_limit(const spw_gemm_problem *p, int form, int til
  * b_n]. */
 struct gemm_operands {
     const spw_bf16 *a, *b;
-    spw_bf16 *c; /* c(m, n) at m * columns + n */
+    spw_bf16 *c; /* c(m, n) at m * c_row + n */
     long a_m, a_k, b_k, b_n;
 };
 
@@ -75,21 +75,15 @@ template <spw_gemm_form FORM>
 GPU_DEVICE gemm_operands gemm_operands_of(const spw_gemm_problem &p, const gemm_tile &t) {
     const long first = t.first, e = t.expert;
     if (FORM == SPW_GEMM_WEIGHTS) {
-        return {p.a + first * p.inner,
-                p.b + first * p.columns,
-                p.c + e * p.inner * p.columns,
-                1,
-                p.inner,
-                p.columns,
-                1};
+        return {p.a + first * p.a_row, p.b + first * p.b_row, p.c + e * p.expert, 1, p.a_row, p.b_row, 1};
     }
-    return {p.a + first * p.inner,
-            p.b + e * p.inner * p.columns,
-            p.c + first * p.columns,
-            p.inner,
+    return {p.a + first * p.a_row,
+            p.b + e * p.expert,
+            p.c + first * p.c_row,
+            p.a_row,
             1,
-            p.inner_contiguous ? 1 : p.columns,
-            p.inner_contiguous ? p.inner : 1};
+            p.inner_contiguous ? 1 : p.b_row,
+            p.inner_contiguous ? p.b_row : 1};
 }
 
 #endif

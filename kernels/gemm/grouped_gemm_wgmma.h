@@ -205,7 +205,7 @@ template <class KIND> struct gathered_rows {
         const bool there = column < p.inner;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            copy_piece(to + i * 2048, p.a + (long)token[i] * p.inner + (there ? column : 0), there);
+            copy_piece(to + i * 2048, p.a + (long)token[i] * p.a_row + (there ? column : 0), there);
     }
 };
 
@@ -255,7 +255,7 @@ template <class KIND> struct gathered_terms {
 #pragma unroll
         for (int r = 0; r < ROWS; r += 2) {
             const int row = (int)gpu_shuffle(tokens, stage * ROWS % 32 + r + first);
-            copy_piece(to + r * 128 + (swizzled ^ (r % 8 * 16)), from + (long)row * p.inner, r < left);
+            copy_piece(to + r * 128 + (swizzled ^ (r % 8 * 16)), from + (long)row * p.a_row, r < left);
         }
     }
 };

@@ -30,26 +30,25 @@ static int encode(CUtensorMap *map, const void *base, cuuint32_t rank, const cuu
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-int spw_tensor_map_2d(CUtensorMap *map, const void *base, long inner, long outer, int box_inner,
-                      int box_outer) {
-    const cuuint64_t size[2] = {(cuuint64_t)inner, (cuuint64_t)outer};
+int spw_tensor_map_2d(CUtensorMap *map, spw_tensor_rows rows, long outer, int box_inner, int box_outer) {
+    const cuuint64_t size[2] = {(cuuint64_t)rows.inner, (cuuint64_t)outer};
     const cuuint32_t box[2] = {(cuuint32_t)box_inner, (cuuint32_t)box_outer};
-    const cuuint64_t stride[1] = {size[0] * 2};
-    return encode(map, base, 2, size, stride, box);
+    const cuuint64_t stride[1] = {(cuuint64_t)rows.stride * 2};
+    return encode(map, rows.base, 2, size, stride, box);
 }
 
-int spw_tensor_map_3d(CUtensorMap *map, const void *base, long inner, long outer, long groups, int box_inner,
-                      int box_outer) {
-    const cuuint64_t size[3] = {(cuuint64_t)inner, (cuuint64_t)outer, (cuuint64_t)groups};
+int spw_tensor_map_3d(CUtensorMap *map, spw_tensor_rows rows, long outer, spw_tensor_groups groups,
+                      int box_inner, int box_outer) {
+    const cuuint64_t size[3] = {(cuuint64_t)rows.inner, (cuuint64_t)outer, (cuuint64_t)groups.count};
     const cuuint32_t box[3] = {(cuuint32_t)box_inner, (cuuint32_t)box_outer, 1};
-    const cuuint64_t stride[2] = {size[0] * 2, size[0] * size[1] * 2};
-    return encode(map, base, 3, size, stride, box);
+    const cuuint64_t stride[2] = {(cuuint64_t)rows.stride * 2, (cuuint64_t)groups.stride * 2};
+    return encode(map, rows.base, 3, size, stride, box);
 }
 
-int spw_tensor_map_ragged(CUtensorMap *map, const void *base, long inner, int box_inner, int box_outer) {
-    const cuuint64_t row = (cuuint64_t)inner * 2, many = 0x7fff0000;
-    const cuuint64_t size[4] = {(cuuint64_t)inner, 1u << 30, many, many};
+int spw_tensor_map_ragged(CUtensorMap *map, spw_tensor_rows rows, int box_inner, int box_outer) {
+    const cuuint64_t row = (cuuint64_t)rows.stride * 2, many = 0x7fff0000;
+    const cuuint64_t size[4] = {(cuuint64_t)rows.inner, 1u << 30, many, many};
     const cuuint64_t stride[3] = {row, row, ((cuuint64_t)1 << 34) - row};
     const cuuint32_t box[4] = {(cuuint32_t)box_inner, (cuuint32_t)box_outer, 1, 1};
-    return encode(map, base, 4, size, stride, box);
+    return encode(map, rows.base, 4, size, stride, box);
 }

@@ -17,6 +17,7 @@ import torch
 
 _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums",
                "float8_rows", "float8_weights", "float8_product", "float8_weight_gradient")
+_PRODUCTS = ("forward", "input_gradient", "weight_gradient", "up", "down_gradient")  # whose first two operands, and one result, may be views
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
 _ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # the same
@@ -28,6 +29,7 @@ class _Call(ctypes.Structure):
                                                        "multiprocessors")]
                 + [(name, ctypes.c_float) for name in ("limit", "alpha")]
                 + [(name, ctypes.c_size_t) for name in ("experts", "rows", "in", "out", "tokens", "top_k")]
+                + [("stride_" + name, ctypes.c_size_t) for name in ("left", "right", "result", "expert", "h", "d_h")]
                 + [("operand", ctypes.c_void_p * 6), ("result", ctypes.c_void_p * 4), ("stream", ctypes.c_void_p)])
 
 
@@ -42,13 +44,43 @@ def register(library):
     _library = loaded
 
 
+def _is_view(array):
+    """Rows that products take where they are: each contiguous, none over another, on a GPU from 16 bytes to 16 bytes."""
+    if array.is_contiguous():
+        return True
+    (*experts, rows, width), (*apart, row, one) = array.shape, array.stride()
+    if one != 1 or row < width or len(experts) > 1:
+        return False
+    if experts and experts[0] > 1:  # one behind the other, or their rows side by side
+        if apart[0] < width or not (apart[0] >= (rows - 1) * row + width or (experts[0] - 1) * apart[0] + width <= row):
+            return False
+    return array.device.type == "cpu" or (array.data_ptr() % 16 == 0 and all(stride % 8 == 0 for stride in (*apart, row)))
+
+
+def _strides(**arrays):
+    """From row to row, and of three dimensions from expert to expert; nothing of what is packed."""
+    said = {}
+    for name, array in arrays.items():
+        if not array.is_contiguous():
+            said["stride_" + name] = array.stride(-2) if array.shape[-2] > 1 else array.shape[-1]
+            if array.dim() == 3 and array.shape[0] > 1:
+                said["stride_expert"] = array.stride(0)
+    return said
+
+
 def _run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
     if _library is None:
         raise RuntimeError("no library; spillway_torch.register(\"libspillway_torch.so\") first would be right")
     if dtype not in _ELEMENTS:
         raise ValueError(f"{dtype}; bfloat16 or float16, on a CPU also float32, would be right")
+    views = ()
+    if operation in _PRODUCTS:
+        operands = (*(a if _is_view(a) else a.contiguous() for a in operands[:2]), *operands[2:])
+        result = results[1] if operation in ("up", "down_gradient") or results[0] is None else results[0]
+        views = (*operands[:2], result)
+        sizes.update(_strides(left=views[0], right=views[1], result=result))
     for array in (*operands, *results):
-        if array is not None and (array.device != device or not array.is_contiguous()):
+        if array is not None and (array.device != device or not (_is_view(array) if any(array is v for v in views) else array.is_contiguous())):
             raise ValueError(f"an array of {tuple(array.shape)} on {array.device} with strides {array.stride()}; contiguous on {device} "
                              "would be right")
     call = _Call(operation=_OPERATIONS.index(operation), device=-1, element=_ELEMENTS.index(dtype), **sizes)
@@ -137,7 +169,7 @@ def _gemm_setup(ctx, inputs, output):
 
 def _gemm_backward(ctx, dy):
     x, w, offset = ctx.saved_tensors
-    dy, dx, dw = dy.contiguous(), None, None
+    dx, dw = None, None
     if ctx.needs_input_grad[0]:
         dx = _gemm_dx(dy, w, offset, ctx.transposed, ctx.multiprocessors)
     if ctx.needs_input_grad[1]:
@@ -148,24 +180,47 @@ def _gemm_backward(ctx, dy):
 _gemm.register_autograd(_gemm_backward, setup_context=_gemm_setup)
 
 
-def grouped_gemm(x, w, offset, *, transposed=False, multiprocessors=0):
+@torch.library.custom_op("spillway::grouped_gemm_out", mutates_args=("out",))
+def _gemm_out(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, out: torch.Tensor, transposed: bool, multiprocessors: int = 0) -> None:
+    inner, wide = _widths(w, transposed)
+    _expect(x, (x.shape[0], inner), "x", w.dtype), _expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
+    _expect(out, (x.shape[0], wide), "out", x.dtype)
+    _run("forward", (x, w, offset), (out,), device=x.device, dtype=x.dtype, **_sizes(w, transposed, x.shape[0], multiprocessors))
+
+
+@_gemm_out.register_fake
+def _(x, w, offset, out, transposed, multiprocessors=0):
+    return None
+
+
+def grouped_gemm(x, w, offset, *, transposed=False, multiprocessors=0, out=None):
     """y[r] = x[r] @ w[e] where offset[e] <= r < offset[e + 1]; 0 from offset[experts] on. Gradients of x and w.
 
     x       [rows, in]            bf16 or fp16; on a CPU also fp32. Rows sorted by expert
     w       [experts, in, out]    of x's type; [experts, out, in] when transposed (as torch.nn.Linear stores it)
     offset  [experts + 1] int32
     multiprocessors  of the GPU's that the product and its gradients take at most, so that others are free for work beside them; 0: all
+    out     an array for the result, which may be a view; None: a new one. Without gradients
     returns [rows, out], each sum rounded once; in fp16 65520 and more become infinity. On a GPU `in` and `out` are multiples of 8.
+
+    x, w and the gradient of the result may be views: of rows, and of matrices of experts, that lie apart. They are taken where they are if a
+    row is contiguous and, on a GPU, all strides and the first element's place are multiples of 16 bytes, else copied; `out` is refused.
     """
-    return _gemm(x, w, offset, bool(transposed), _limit(multiprocessors))
+    if out is None:
+        return _gemm(x, w, offset, bool(transposed), _limit(multiprocessors))
+    if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
+        raise ValueError("out= where x or w needs a gradient; torch.no_grad(), or out=None, would be right")
+    _gemm_out(x, w, offset, out, bool(transposed), _limit(multiprocessors))
+    return out
 
 
 def grouped_mm(x, w, *, offs):
-    """torch.nn.functional.grouped_mm(x, w, offs=offs) of rows by experts: w is [experts, in, out], contiguous or a transposed view."""
+    """torch.nn.functional.grouped_mm(x, w, offs=offs) of rows by experts: w is [experts, in, out], or a transposed view. Other views as
+    grouped_gemm takes them."""
     offset = torch.nn.functional.pad(offs.to(torch.int32), (1, 0))
-    if not w.is_contiguous() and w.transpose(1, 2).is_contiguous():
-        return _gemm(x.contiguous(), w.transpose(1, 2), offset, True)
-    return _gemm(x.contiguous(), w.contiguous(), offset, False)
+    if w.stride(2) != 1 and w.stride(1) == 1:
+        return _gemm(x, w.transpose(1, 2), offset, True)
+    return _gemm(x, w, offset, False)
 
 
 # ---- which row is whose ----------------------------------------------------------------------------------------------
@@ -229,7 +284,7 @@ class _Layer:
         h, act = self.x.new_empty(self.rows, self.wide), self.x.new_empty(self.rows, self.ffn)
         self.run("up", (self.by_row(self.x), self.w_up, self.offset, self.assignment, self.b_up), (h, act), self.w_up,
                  gathers=int(self.gathers), **self.activation.sizes())
-        y_rows, y = self.x.new_empty(self.rows, self.hidden), torch.empty_like(self.x)
+        y_rows, y = self.x.new_empty(self.rows, self.hidden), self.x.new_empty(self.x.shape)
         self.run("forward", (act, self.w_down, self.offset), (y_rows,), self.w_down)
         self.run("combine", (y_rows, self.row, weight), (y,), **{"in": self.hidden})
         return y, h
@@ -246,7 +301,7 @@ class _Layer:
         into = (lambda grown: (None, grown.array)) if grows else (lambda written: (written, None))
         self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), into(d_down), self.w_down, gathers=2 * self.gathers)
         self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), into(d_up), self.w_up, gathers=int(self.gathers))
-        dx_rows, dx, d_weight = h.new_empty(self.rows, self.hidden), torch.empty_like(self.x), torch.empty_like(weight)
+        dx_rows, dx, d_weight = h.new_empty(self.rows, self.hidden), h.new_empty(self.x.shape), torch.empty_like(weight)
         self.run("input_gradient", (d_h, self.w_up, self.offset), (dx_rows,), self.w_up)
         self.run("combine", (dx_rows, self.row, None), (dx,), **{"in": self.hidden})
         self.run("row_sums", (row_sum, self.row), (d_weight,), out=parts)
@@ -278,14 +333,14 @@ def _experts(x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: 
 
 @_experts.register_fake
 def _(x, weight, w_up, w_down, b_up, row, assignment, offset, main_up, main_down, transposed, gathers, activation):
-    return torch.empty_like(x), x.new_empty(assignment.shape[0], _widths(w_up, transposed)[1])
+    return x.new_empty(x.shape), x.new_empty(assignment.shape[0], _widths(w_up, transposed)[1])
 
 
 @torch.library.custom_op("spillway::experts_backward", mutates_args=())
 def _experts_backward(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE, row: _TENSOR,
                       assignment: _TENSOR, offset: _TENSOR, transposed: bool, gathers: bool,
                       activation: _NUMBERS) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR, _TENSOR]:
-    d_up, d_down = torch.empty_like(w_up), torch.empty_like(w_down)
+    d_up, d_down = w_up.new_empty(w_up.shape), w_down.new_empty(w_down.shape)
     layer = _Layer(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation)
     return *layer.backward(dy, weight, h, d_up, d_down), d_up, d_down
 
@@ -296,7 +351,8 @@ def _empty_bias(b_up, x):
 
 @_experts_backward.register_fake
 def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, transposed, gathers, activation):
-    return torch.empty_like(x), torch.empty_like(weight), _empty_bias(b_up, x), torch.empty_like(w_up), torch.empty_like(w_down)
+    return (x.new_empty(x.shape), torch.empty_like(weight), _empty_bias(b_up, x), w_up.new_empty(w_up.shape),
+            w_down.new_empty(w_down.shape))
 
 
 @torch.library.custom_op("spillway::experts_backward_add", mutates_args=("main_up", "main_down"))
@@ -310,7 +366,7 @@ def _experts_backward_add(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, 
 
 @_experts_backward_add.register_fake
 def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, transposed, gathers, activation, main_up, main_down):
-    return torch.empty_like(x), torch.empty_like(weight), _empty_bias(b_up, x)
+    return x.new_empty(x.shape), torch.empty_like(weight), _empty_bias(b_up, x)
 
 
 def _experts_setup(ctx, inputs, output):
@@ -321,7 +377,7 @@ def _experts_setup(ctx, inputs, output):
 
 
 def _experts_gradient(ctx, dy, _):
-    arguments = (dy.contiguous(), *ctx.saved_tensors, ctx.transposed, ctx.gathers, ctx.activation)
+    arguments = (dy, *ctx.saved_tensors, ctx.transposed, ctx.gathers, ctx.activation)
     if ctx.main is None:
         dx, d_weight, d_bias, *d_w = _experts_backward(*arguments)
     else:
@@ -370,11 +426,13 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
     multiprocessors  of the GPU's that products, forward and backward, take at most: the others are free for what runs beside them, like
              an exchange between GPUs on another stream. 0: all of them
     returns  [tokens, hidden]; gradients of x, weight, w_up, w_down, b_up and b_down
+
+    x, w_up, w_down, the gradient of the result and main_grads may be views as grouped_gemm takes them; main_grads that cannot be are refused.
     """
     experts_ = w_up.shape[0]
     numbers = _activation_numbers(activation, interleaved, limit, alpha, multiprocessors)
     expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
-    weight, x = weight.to(torch.float32).contiguous(), x.contiguous()
+    weight = weight.to(torch.float32).contiguous()
     choice = _plan(expert, experts_)
     y = _experts(x, weight, w_up, w_down, b_up, *choice, *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
     return y if b_down is None else _with_bias(y, expert, weight, b_down)

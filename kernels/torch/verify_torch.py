@@ -48,6 +48,63 @@ def check_grouped_mm(judge, device, dtype):
         judge.near(f"grouped_mm of {name}", spillway_torch.grouped_mm(x, wide, offs=ends), want, share_of(dtype))
 
 
+# ---- views -----------------------------------------------------------------------------------------------------------
+def apart(array, beside, dim=-1, fill=float("nan")):
+    """The same numbers as a slice of a wider array, which is `fill` beside it."""
+    shape = list(array.shape)
+    shape[dim] += beside
+    wide = array.new_full(shape, fill)
+    view = wide.narrow(dim, beside // 2, array.shape[dim])
+    view.copy_(array)
+    return view
+
+
+def check_views(judge, device, dtype):
+    """Views give the bits of packed arrays, without a copy; a result goes into a view, and nothing beside it."""
+    offset = torch.tensor([0, 9, 9, 40], dtype=torch.int32, device=device)
+    for transposed in (False, True):
+        x, dy = (numbers(43, n, dtype=dtype, device=device, grad=False) for n in (64, 48))
+        w = numbers(3, *((48, 64) if transposed else (64, 48)), dtype=dtype, device=device, grad=False)
+        side_by_side = apart(w.transpose(0, 1).contiguous(), 16).transpose(0, 1)
+        for name, wx, ww, wdy in (("rows apart", apart(x, 32), apart(apart(w, 16), 2, 1), apart(dy, 16)),
+                                  ("experts side by side", x, side_by_side, dy), ("a stride of 0", x, w, dy[:1].expand(43, 48)),
+                                  ("no place of 16 bytes", apart(x, 2), apart(w, 6), apart(dy, 2)),
+                                  ("columns apart", apart(x.t().contiguous(), 8).t(), w, dy)):
+            answers = []
+            for a, b, c in ((x, w, wdy.contiguous()), (wx, ww, wdy)):
+                a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+                y = spillway_torch.grouped_gemm(a, b, offset, transposed=transposed)
+                y.backward(c)
+                answers.append((y.detach(), a.grad, b.grad))
+            for part, one, other in zip(("y", "dx", "dw"), *answers):
+                judge.holds(f"{name}, {'[out][in]' if transposed else '[in][out]'}: {part}", torch.equal(one, other))
+        judge.holds("no copy of views", all(spillway_torch._is_view(a) for a in (apart(x, 32), apart(w, 16), side_by_side)))
+        both = x.new_full((43, 2 * 48 + 16), -1)
+        for place, column in ((0, 0), (1, 56)):
+            half = both[:, column : column + 48]
+            judge.holds("out is what it was given", spillway_torch.grouped_gemm(x, w, offset, transposed=transposed, out=half) is half)
+            judge.holds(f"out, half {place}", torch.equal(half, spillway_torch.grouped_gemm(x, w, offset, transposed=transposed)))
+        judge.holds("beside out", bool((both[:, 48:56] == -1).all()) and bool((both[:, 104:] == -1).all()))
+    said = torch.library.opcheck(torch.ops.spillway.grouped_gemm_out, (x, w, offset, both[:, :48], True), raise_exception=False,
+                                 test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"))
+    judge.holds(f"opcheck grouped_gemm_out: {said}", set(said.values()) == {"SUCCESS"})
+
+
+def check_layer_views(judge, case):
+    """A layer whose arrays are views, main gradients among them."""
+    plain = case.got()
+    packed = case.x, case.w_up, case.w_down, case.dy
+    case.x, case.w_up, case.w_down = (apart(a.detach(), 16).requires_grad_() for a in packed[:3])
+    case.dy = apart(case.dy, 8)
+    for part, one, other in zip(PARTS, plain, case.got()):
+        judge.holds(f"experts of views: {part}", torch.equal(one, other))
+    main = [apart(torch.zeros(w.shape, dtype=torch.float32, device=w.device), 16, fill=7) for w in (case.w_up, case.w_down)]
+    case.got(main_grads=main)
+    for part, grown, want in zip(PARTS[3:5], main, plain[3:5]):
+        judge.near(f"experts of views: main {part}", grown, want, 2 * share_of(case.dtype))
+    case.x, case.w_up, case.w_down, case.dy = packed
+
+
 # ---- layers ----------------------------------------------------------------------------------------------------------
 ACTIVATIONS = [{}, {"interleaved": True}, {"interleaved": True, "limit": 1.5}, {"limit": 0.75, "alpha": 1.3}, {"activation": "geglu"},
                {"activation": "geglu", "interleaved": True}, {"activation": "relu2"}]
@@ -311,7 +368,10 @@ def check_refused(judge, device, dtype):
         ("offsets of int64", "would be right", lambda: spillway_torch.grouped_gemm(x, w, good.long())),
         ("fp64", "bfloat16 or float16", lambda: spillway_torch.grouped_gemm(x.double(), w.double(), good)),
         ("fewer than no multiprocessors", "0 for all", lambda: spillway_torch.grouped_gemm(x, w, good, multiprocessors=-1)),
-        ("a view", "contiguous", lambda: spillway_torch.grouped_gemm(x, w.transpose(1, 2), good, transposed=True)),
+        ("out whose rows overlap", "contiguous", lambda: spillway_torch.grouped_gemm(x, w, good, out=x.new_empty(80).as_strided((10, 8), (4, 1)))),
+        ("out of columns apart", "contiguous", lambda: spillway_torch.grouped_gemm(x, w, good, out=x.new_empty(8, 10).t())),
+        ("out of another width", "out is", lambda: spillway_torch.grouped_gemm(x, w, good, out=x.new_empty(10, 16))),
+        ("out with gradients", "torch.no_grad()", lambda: spillway_torch.grouped_gemm(x.detach().requires_grad_(), w, good, out=x.new_empty(10, 8))),
         ("w_down of another width", "w_down", lambda: spillway_torch.experts(
             x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), torch.ones(2, 16, 16, dtype=dtype, device=device), w[:, :8].contiguous())),
         ("an activation of another name", "swiglu, geglu, relu2", lambda: spillway_torch.experts(
@@ -402,6 +462,7 @@ def main():
             check_float8_operators(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
         check_multiprocessors(judge, case)
+        check_views(judge, device, dtype), check_layer_views(judge, case)
         if dtype is torch.float16:
             check_fp16(judge, device)
         check_operators(judge, case), check_compiled(judge, case), check_transformers(judge, device, dtype)

@@ -184,6 +184,8 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
     spw_judge unseen = {.quiet = true};
     spw_status status = spw_verify_gemm(wrong, &one, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm(wrong, &one_fp16, &unseen);
+    if (status == SPW_OK) status = spw_verify_gemm_strides_wrong(&one, &unseen);
+    if (status == SPW_OK) status = spw_verify_gemm_strides_wrong(&one_fp16, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8(wrong_float8, &blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8_gradient(wrong_float8, &blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_float8_wrong(&unseen);
@@ -205,6 +207,10 @@ static spw_status products(const spw_gemm_case *c, spw_judge *judge) {
 }
 static spw_status tiles(const spw_gemm_case *c, spw_judge *judge) {
     return spw_verify_gemm_tiles(spw_gemm_tile_variants, c, judge);
+}
+static spw_status products_apart(const spw_gemm_case *c, spw_judge *judge) {
+    const spw_status status = spw_verify_gemm_strides(spw_gemm_variants, c, judge);
+    return status == SPW_OK ? spw_verify_gemm_strides(spw_gemm_tile_variants, c, judge) : status;
 }
 /* Results of fp8 are bf16. */
 static spw_status float8(const spw_gemm_case *c, spw_judge *judge) {
@@ -230,6 +236,7 @@ static const struct kind {
     {"other tiles", ALL_CASES, tiles, NULL},
     {"SwiGLU", ALL_CASES, spw_verify_gemm_swiglu, NULL},
     {"fused", FUSED_CASES, spw_verify_gemm_fused, NULL},
+    {"strides", FUSED_CASES, products_apart, NULL},
     {"some blocks", BLOCK_CASES, spw_verify_gemm_blocks, NULL},
     {"fp8", ALL_CASES, float8, NULL},
     {"fp8 gradient of weights", ALL_CASES, float8_gradient, NULL},

@@ -29,11 +29,18 @@ SPW_MUST_CHECK spw_status spw_verify_gemm_tiles(const spw_gemm_variant *variants
 /* The forward pass with SwiGLU in the epilogue, in both weight layouts; c->out is 2 ffn. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_judge *judge);
 
-/* The fused products of an expert layer, gathered and in order, both weight layouts, every element; c->out is 2 ffn, the
+/* The fused products of an expert layer, gathered and in order, both weight layouts, packed and with rows apart, every element; c->out is 2 ffn, the
  * second product has c->in for hidden. Nothing on a GPU without them. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_fused(const spw_gemm_case *c, spw_judge *judge);
-/* The same given wrong assignments, an expert too few, or not run: every comparison must fail. */
+/* The same given wrong assignments, an expert too few, no strides for rows that are apart, or not run: every comparison must fail. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_fused_wrong(const spw_gemm_case *c, spw_judge *judge);
+
+/* Products whose rows, and whose experts, lie apart: three operations x both weight layouts x matrices of experts behind one another and with
+ * their rows side by side x the variants. Every element; what lies between must stay as it was. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_strides(const spw_gemm_variant *variants, const spw_gemm_case *c,
+                                                  spw_judge *judge);
+/* The same by kernels that ignore one of the strides: every comparison must fail. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_strides_wrong(const spw_gemm_case *c, spw_judge *judge);
 
 /* On 1, 7 and 100 multiprocessors the same bits as on all of them, of every kernel that stays there; c->out is a multiple of 16. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_blocks(const spw_gemm_case *c, spw_judge *judge);

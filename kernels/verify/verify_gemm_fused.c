@@ -1,6 +1,7 @@
 #include "kernels/gpu/device_pool.h"
 #include "kernels/local/local_launch.h"
 #include "kernels/record/numbers.h"
+#include "kernels/verify/strides/view.h"
 #include "kernels/verify/verify_element.h"
 #include "kernels/verify/verify_gemm.h"
 #include "reference/swiglu.h"
@@ -23,12 +24,23 @@ enum {
 };
 
 /* What the operations are given in place of what they should be; all of their results must be rejected. */
-typedef enum damage { NONE, NEXT_ASSIGNMENT, FORGETS_AN_EXPERT, DOES_NOTHING, DAMAGES } damage;
+typedef enum damage {
+    NONE,
+    NEXT_ASSIGNMENT,
+    FORGETS_AN_EXPERT,
+    DOES_NOTHING,
+    IGNORES_STRIDES,
+    DAMAGES
+} damage;
 
-/* Numbers that the case's type holds, in both forms. */
+/* Elements between rows of arrays that have such, no two alike. */
+enum { APART_X = 24, APART_DY = 72, APART_W = 8, APART_H = 16, APART_D_H = 48, APART_RESULT = 40 };
+
+/* Numbers that the case's type holds, in both forms; how they lie on the device. */
 typedef struct numbers {
     float *value;
     spw_bf16 *device;
+    spw_view view;
 } numbers;
 
 /* What stands between the products. */
@@ -53,7 +65,7 @@ typedef struct fused {
     spw_device_pool pool;
     spw_judge *judge;
     damage damage;
-    bool gathers, transposed;
+    bool gathers, transposed, apart; /* apart: rows of all arrays are */
     size_t ffn, tokens;
     size_t *offset;
     int *assignment, *device_offset, *device_assignment;
@@ -62,12 +74,28 @@ typedef struct fused {
 } fused;
 
 static float *floats(fused *k, size_t n) { return spw_pool_host(&k->pool, n * sizeof(float)); }
-static spw_bf16 *output(fused *k, size_t n) { return spw_pool_device(&k->pool, n * 2, NULL); }
+static spw_view rows_view(const fused *k, size_t rows, size_t width, size_t apart) {
+    return spw_view_of(1, rows, width, k->apart ? apart : 0, false);
+}
+/* Of weights with so many columns for a row of `in`. */
+static spw_view weights_view(const fused *k, size_t in, size_t out, size_t apart) {
+    return spw_view_of(k->c->experts, k->transposed ? out : in, k->transposed ? in : out,
+                       k->apart ? apart : 0, false);
+}
+
+typedef struct result {
+    spw_view view;
+    spw_bf16 *device;
+} result;
+static result output(fused *k, spw_view view) {
+    return (result){view, spw_view_upload(&k->pool, view, sizeof(spw_bf16), NULL)};
+}
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-static numbers draw(fused *k, uint64_t seed, size_t n, size_t used) {
+static numbers draw(fused *k, uint64_t seed, spw_view view, size_t used) {
     const spw_element *element = spw_element_of(k->c->element);
-    numbers d = {floats(k, n), NULL};
+    const size_t n = spw_view_count(view);
+    numbers d = {floats(k, n), NULL, view};
     spw_bf16 *bits = spw_pool_host(&k->pool, n * 2);
     if (k->pool.status != SPW_OK) return d;
 #pragma omp parallel for schedule(static)
@@ -75,7 +103,7 @@ static numbers draw(fused *k, uint64_t seed, size_t n, size_t used) {
         bits[i] = i < used ? element->from_float(spw_number(SPW_NUMBERS_BELL, seed, i)) : 0xffff;
         d.value[i] = i < used ? element->to_float(bits[i]) : 0;
     }
-    d.device = spw_pool_device(&k->pool, n * 2, bits);
+    d.device = spw_view_upload(&k->pool, view, sizeof *bits, bits);
     return d;
 }
 
@@ -95,7 +123,7 @@ static void create(fused *k) {
     spw_device_pool *pool = &k->pool;
     k->ffn = c->out / (one_matrix(k) ? 1 : 2),
     k->tokens = k->gathers ? (c->rows + TOP_K - 1) / TOP_K : c->rows;
-    const size_t choices = k->tokens * TOP_K, weights = c->experts * c->in * k->ffn;
+    const size_t choices = k->tokens * TOP_K, weights = c->experts * c->in * k->ffn, out = c->out;
     int *offset32 = spw_pool_host(pool, (c->experts + 1) * sizeof *offset32);
     k->offset = spw_pool_host(pool, (c->experts + 1) * sizeof *k->offset);
     k->assignment = spw_pool_host(pool, (c->rows + 1) * sizeof *k->assignment);
@@ -109,12 +137,13 @@ static void create(fused *k) {
     k->device_offset = spw_pool_device(pool, (c->experts + 1) * sizeof *offset32, offset32);
     k->device_assignment = spw_pool_device(pool, (c->rows + 1) * sizeof *k->assignment, k->assignment);
     k->device_weight = spw_pool_device(pool, choices * sizeof *k->weight, k->weight);
-    k->x = draw(k, SEED_X, k->tokens * c->in, k->tokens * c->in);
-    k->dy = draw(k, SEED_DY, k->tokens * c->in, k->tokens * c->in);
-    k->up = draw(k, SEED_UP, c->experts * c->in * c->out, c->experts * c->in * c->out);
-    k->down = draw(k, SEED_DOWN, weights, weights);
-    k->h = draw(k, SEED_H, c->rows * c->out, used * c->out);
-    if (k->between->biased) k->bias = draw(k, SEED_BIAS, c->experts * c->out, c->experts * c->out);
+    k->x = draw(k, SEED_X, rows_view(k, k->tokens, c->in, APART_X), k->tokens * c->in);
+    k->dy = draw(k, SEED_DY, rows_view(k, k->tokens, c->in, APART_DY), k->tokens * c->in);
+    k->up = draw(k, SEED_UP, weights_view(k, c->in, out, APART_W), c->experts * c->in * out);
+    k->down = draw(k, SEED_DOWN, weights_view(k, k->ffn, c->in, APART_W), weights);
+    k->h = draw(k, SEED_H, rows_view(k, c->rows, out, APART_H), used * out);
+    if (k->between->biased)
+        k->bias = draw(k, SEED_BIAS, spw_view_of(1, c->experts, out, 0, false), c->experts * out);
 }
 
 static size_t token_of(const fused *k, size_t r) { return k->gathers ? (size_t)k->assignment[r] / TOP_K : r; }
@@ -141,8 +170,9 @@ static spw_gemm_shape shape_of(const fused *k, size_t in, size_t out) {
                             .element = k->c->element};
 }
 /* As the operation is given it. */
-static spw_gemm_shape given(const fused *k, size_t in, size_t out) {
+static spw_gemm_shape given(const fused *k, size_t in, size_t out, spw_gemm_strides stride) {
     spw_gemm_shape s = shape_of(k, in, out);
+    if (k->damage != IGNORES_STRIDES && k->apart) s.stride = stride;
     if (k->damage == FORGETS_AN_EXPERT) s.experts--;
     return s;
 }
@@ -153,15 +183,20 @@ static spw_gemm_rows rows_of(const fused *k) {
 
 static void count(fused *k, spw_status result, const char *what) {
     if (k->pool.status != SPW_OK) return;
-    spw_judge_count(k->judge, result, "%s, %s, %s, %s, %s, %s, %s", what, spw_element_of(k->c->element)->name,
-                    k->between->name, k->c->name, spw_routing_names[k->c->routing],
-                    k->transposed ? "[out][in]" : "[in][out]", k->gathers ? "gathered" : "in order");
+    spw_judge_count(k->judge, result, "%s, %s, %s, %s, %s, %s, %s%s", what,
+                    spw_element_of(k->c->element)->name, k->between->name, k->c->name,
+                    spw_routing_names[k->c->routing], k->transposed ? "[out][in]" : "[in][out]",
+                    k->gathers ? "gathered" : "in order", k->apart ? ", rows apart" : "");
 }
-static void judge(fused *k, const char *what, const spw_bf16 *device, size_t n, size_t terms,
-                  const float *want, const float *scale) {
-    const spw_bf16 *got = spw_pool_fetch(&k->pool, device);
-    if (k->pool.status == SPW_OK)
-        count(k, spw_element_of(k->c->element)->judge(k->judge, false, n, terms, got, want, scale), what);
+static void judge(fused *k, const char *what, result of, size_t terms, const float *want,
+                  const float *scale) {
+    void *got = NULL;
+    const size_t n = spw_view_count(of.view);
+    spw_status verdict = spw_view_fetch(&k->pool, of.view, sizeof(spw_bf16), of.device, &got);
+    if (k->pool.status != SPW_OK) return;
+    if (verdict == SPW_OK)
+        verdict = spw_element_of(k->c->element)->judge(k->judge, false, n, terms, got, want, scale);
+    count(k, verdict, what);
 }
 
 /* The bias is one term more of each sum. */
@@ -189,15 +224,26 @@ static void check_up(fused *k) {
     const size_t f = k->ffn, rows = c->rows;
     float *want = floats(k, rows * c->out), *scale = floats(k, rows * c->out), *x = gathered(k, k->x.value);
     float *want_act = floats(k, rows * f), *scale_act = floats(k, rows * f);
-    spw_bf16 *h = output(k, rows * c->out), *act = output(k, rows * f);
-    const spw_gemm_up g = {k->x.device, k->up.device, k->device_offset, h, act, activation_of(k)};
+    const result h = output(k, rows_view(k, rows, c->out, APART_H)),
+                 act = output(k, rows_view(k, rows, f, APART_RESULT)), alone = output(k, act.view);
+    const spw_gemm_strides stride = {.left = k->x.view.row,
+                                     .right = k->up.view.row,
+                                     .expert = k->up.view.expert,
+                                     .result = act.view.row,
+                                     .h = h.view.row};
+    const spw_gemm_up g = {k->x.device, k->up.device, k->device_offset,
+                           h.device,    act.device,   activation_of(k)};
+    const spw_gemm_shape shape = given(k, c->in, c->out, stride);
     spw_device_pool *pool = &k->pool;
     if (pool->status == SPW_OK)
         pool->status =
             spw_ref_grouped_gemm(shape_of(k, c->in, c->out), x, k->up.value, k->offset, want, scale);
     if (pool->status == SPW_OK) add_bias(k, want, scale);
     if (pool->status == SPW_OK && k->damage != DOES_NOTHING)
-        pool->status = spw_gpu_grouped_gemm_up(given(k, c->in, c->out), rows_of(k), &g, NULL);
+        pool->status = spw_gpu_grouped_gemm_up(shape, rows_of(k), &g, NULL);
+    if (pool->status == SPW_OK && k->damage == NONE && !k->gathers)
+        pool->status =
+            spw_gpu_grouped_gemm_activated(shape, &g.activation, g.x, g.w, g.offset, alone.device, NULL);
     if (pool->status != SPW_OK) return;
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < rows * f; i++) {
@@ -205,8 +251,9 @@ static void check_up(fused *k) {
         spw_ref_swiglu(k->between->kind, 1, want + gate, want + up, want_act + i, NULL);
         scale_act[i] = act_scale(k, want[gate], want[up], scale[gate], scale[up], want_act[i]);
     }
-    judge(k, "up, gate and up", h, rows * c->out, c->in + 1, want, scale);
-    judge(k, "up, act", act, rows * f, c->in + 11, want_act, scale_act);
+    judge(k, "up, gate and up", h, c->in + 1, want, scale);
+    judge(k, "up, act", act, c->in + 11, want_act, scale_act);
+    if (k->damage == NONE && !k->gathers) judge(k, "act alone", alone, c->in + 11, want_act, scale_act);
 }
 
 /* What the gradient of SwiGLU must be of sums `s` with the yardstick `s_scale`, all linear in the sums. */
@@ -285,19 +332,28 @@ static void check_down(fused *k) {
                  parts = (f + SPW_GEMM_ROW_SUM_TILE - 1) / SPW_GEMM_ROW_SUM_TILE;
     const expected e = expect_down(k);
     float *part = spw_pool_device(&k->pool, parts * rows * sizeof *part, NULL);
+    const result d_h = output(k, rows_view(k, rows, k->c->out, APART_D_H)),
+                 act = output(k, rows_view(k, rows, f, APART_RESULT));
+    const spw_gemm_strides stride = {.left = k->dy.view.row,
+                                     .right = k->down.view.row,
+                                     .expert = k->down.view.expert,
+                                     .result = act.view.row,
+                                     .h = k->h.view.row,
+                                     .d_h = d_h.view.row};
     const spw_gemm_down_gradient g = {.dy = k->dy.device,
                                       .weight = k->device_weight,
                                       .w = k->down.device,
                                       .h = k->h.device,
                                       .offset = k->device_offset,
-                                      .d_h = output(k, rows * k->c->out),
-                                      .act = output(k, rows * f),
+                                      .d_h = d_h.device,
+                                      .act = act.device,
                                       .row_sum = part,
                                       .activation = activation_of(k)};
     if (k->pool.status == SPW_OK && k->damage != DOES_NOTHING)
-        k->pool.status = spw_gpu_grouped_gemm_down_gradient(given(k, f, k->c->in), rows_of(k), &g, NULL);
-    judge(k, "down gradient, gate and up", g.d_h, rows * k->c->out, k->c->in + 26, e.d_h, e.h_scale);
-    judge(k, "down gradient, act", g.act, rows * f, 12, e.act, e.act_scale);
+        k->pool.status =
+            spw_gpu_grouped_gemm_down_gradient(given(k, f, k->c->in, stride), rows_of(k), &g, NULL);
+    judge(k, "down gradient, gate and up", d_h, k->c->in + 26, e.d_h, e.h_scale);
+    judge(k, "down gradient, act", act, 12, e.act, e.act_scale);
     check_row_sums(k, part, parts, &e);
 }
 
@@ -314,27 +370,35 @@ static void check_weights(fused *k, bool first) {
     for (size_t i = 0; i < n; i++) main[i] = spw_number(SPW_NUMBERS_BELL, SEED_MAIN, i);
     pool->status = spw_ref_grouped_gemm_weight_gradient(shape_of(k, in, out), first ? rows : k->h.value,
                                                         first ? k->h.value : rows, k->offset, want, scale);
-    spw_gemm_weight_gradient g = {.x = first ? k->x.device : k->h.device,
-                                  .dy = first ? k->h.device : k->dy.device,
-                                  .gathers_x = first,
-                                  .offset = k->device_offset,
-                                  .dw = output(k, n)};
+    const result dw = output(k, weights_view(k, in, out, APART_RESULT));
+    const numbers x = first ? k->x : k->h, dy = first ? k->h : k->dy;
+    const spw_gemm_strides stride = {
+        .left = x.view.row, .right = dy.view.row, .result = dw.view.row, .expert = dw.view.expert};
+    const spw_gemm_shape shape = given(k, in, out, stride);
+    spw_gemm_weight_gradient g = {
+        .x = x.device, .dy = dy.device, .gathers_x = first, .offset = k->device_offset, .dw = dw.device};
     spw_gemm_weight_gradient add = g;
-    add.dw = NULL, add.main = spw_pool_device(pool, n * sizeof *main, main);
+    add.dw = NULL, add.main = spw_view_upload(pool, dw.view, sizeof *main, main);
     if (pool->status == SPW_OK && k->damage != DOES_NOTHING)
-        pool->status = spw_gpu_grouped_gemm_weight_gradient(given(k, in, out), rows_of(k), &g, NULL);
+        pool->status = spw_gpu_grouped_gemm_weight_gradient(shape, rows_of(k), &g, NULL);
     if (pool->status == SPW_OK && k->damage != DOES_NOTHING)
-        pool->status = spw_gpu_grouped_gemm_weight_gradient(given(k, in, out), rows_of(k), &add, NULL);
-    judge(k, first ? "weights, x gathered" : "weights, dy gathered", g.dw, n, terms, want, scale);
-    const float *got = spw_pool_fetch(pool, add.main);
+        pool->status = spw_gpu_grouped_gemm_weight_gradient(shape, rows_of(k), &add, NULL);
+    judge(k, first ? "weights, x gathered" : "weights, dy gathered", dw, terms, want, scale);
+    void *got = NULL;
+    spw_status verdict = spw_view_fetch(pool, dw.view, sizeof *main, add.main, &got);
     if (pool->status != SPW_OK) return;
     for (size_t i = 0; i < n; i++) want[i] += main[i], scale[i] += 2 * fabsf(main[i]);
-    count(k, spw_judge_float(k->judge, false, n, terms + 1, got, want, scale),
-          first ? "weights added, x gathered" : "weights added, dy gathered");
+    if (verdict == SPW_OK) verdict = spw_judge_float(k->judge, false, n, terms + 1, got, want, scale);
+    count(k, verdict, first ? "weights added, x gathered" : "weights added, dy gathered");
 }
 
-static spw_status verify(const spw_gemm_case *c, const between *kind, damage wrong, bool gathers,
-                         bool transposed, spw_judge *judge) {
+/* How rows lie. */
+typedef struct form {
+    bool gathers, transposed, apart;
+} form;
+
+static spw_status verify(const spw_gemm_case *c, const between *kind, damage wrong, form how,
+                         spw_judge *judge) {
     static void (*const parts[])(fused *) = {check_up, check_down};
     spw_status status = SPW_OK;
     for (int part = 0; part < (kind == betweens ? 4 : 2);
@@ -343,8 +407,9 @@ static spw_status verify(const spw_gemm_case *c, const between *kind, damage wro
                    .between = kind,
                    .judge = judge,
                    .damage = wrong,
-                   .gathers = gathers,
-                   .transposed = transposed};
+                   .gathers = how.gathers,
+                   .transposed = how.transposed,
+                   .apart = how.apart};
         create(&k);
         if (part < 2)
             parts[part](&k);
@@ -363,15 +428,16 @@ spw_status spw_verify_gemm_fused(const spw_gemm_case *c, spw_judge *judge) {
     spw_status status = SPW_OK;
     if (c->out % 16 != 0) return SPW_OK;
     for (int what = 0; what < BETWEENS; what++)
-        for (int form = 0; form < 4 && status == SPW_OK; form++)
-            status = verify(c, betweens + what, NONE, form & 1, form & 2, judge);
+        for (int i = 0; i < 8 && status == SPW_OK; i++)
+            status = verify(c, betweens + what, NONE, (form){i & 1, i & 2, i & 4}, judge);
     return status;
 }
 
 spw_status spw_verify_gemm_fused_wrong(const spw_gemm_case *c, spw_judge *judge) {
     spw_status status = SPW_OK;
     for (int what = NEXT_ASSIGNMENT; what < DAMAGES && status == SPW_OK; what++)
-        for (int form = 0; form < 4 && status == SPW_OK; form++)
-            status = verify(c, betweens + (form >> 1), (damage)what, true, form & 1, judge);
+        for (int i = 0; i < 4 && status == SPW_OK; i++)
+            status = verify(c, betweens + (i >> 1), (damage)what,
+                            (form){true, i & 1, what == IGNORES_STRIDES}, judge);
     return status;
 }

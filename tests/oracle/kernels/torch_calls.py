@@ -13,13 +13,14 @@ PLAN, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, UP, DOWN_GRADIENT, COMBINE, ROW_
 INTEGERS = ("operation", "device", "element", "transposed", "gathers", "activation", "pairs", "multiprocessors")
 BF16, FP32, FP16 = range(3)
 SIZES = ("experts", "rows", "in", "out", "tokens", "top_k")
+STRIDES = ("stride_left", "stride_right", "stride_result", "stride_expert", "stride_h", "stride_d_h")
 library = ctypes.CDLL(sys.argv[1])
 failed = checks = 0
 
 
 class Call(ctypes.Structure):
     _fields_ = ([(name, ctypes.c_int) for name in INTEGERS] + [(name, ctypes.c_float) for name in ("limit", "alpha")]
-                + [(name, ctypes.c_size_t) for name in SIZES]
+                + [(name, ctypes.c_size_t) for name in SIZES + STRIDES]
                 + [("operand", ctypes.c_void_p * 6), ("result", ctypes.c_void_p * 4), ("stream", ctypes.c_void_p)])
 
 
@@ -346,6 +347,80 @@ def relative(what, got, want):
     near(what, [v / largest for v in got], [v / largest for v in want])
 
 
+class View:
+    """Rows of an array, wider than they are, and matrices of them; what is between is `beside`."""
+
+    def __init__(self, rows, width, row, values=None, height=None, expert=0, beside=math.nan):
+        self.places = [(r // height * expert + r % height * row if height else r * row) + i for r in range(rows) for i in range(width)]
+        self.beside, numbers = beside, [beside] * (self.places[-1] + 3)
+        for place, value in zip(self.places, values or [math.nan] * len(self.places)):
+            numbers[place] = value
+        self.array = floats(numbers)
+
+    def numbers(self):
+        return [self.array[place] for place in self.places]
+
+    def intact(self):
+        inside = set(self.places)
+        return all(v == self.beside or (math.isnan(v) and math.isnan(self.beside)) for i, v in enumerate(self.array) if i not in inside)
+
+
+def strides(transposed, beside):
+    """Products of views give what they give of packed arrays, and nothing between rows is read or written. beside: expert by expert, or
+    rows of experts side by side."""
+    rng = random.Random(91 + transposed)
+    experts, rows, inner, out, top_k, offset = 3, 9, 5, 8, 2, integers([0, 4, 4, 7])
+    height, width = (out, inner) if transposed else (inner, out)
+    row_of_w, expert_of_w = (experts * (width + 2), width + 2) if beside else (width + 3, height * (width + 3) + 4)
+    wide = lambda n: [rng.gauss(0, 1) for _ in range(n)]  # noqa: E731
+    x, dy, w, tokens, weight = wide(rows * inner), wide(rows * out), wide(experts * inner * out), -(-rows // top_k), wide(rows)
+    assignment = integers([rng.randrange(rows) for _ in range(rows)])
+    said = {"experts": experts, "rows": rows, "in": inner, "out": out, "transposed": int(transposed), "tokens": rows, "top_k": 1}
+    matrices = lambda values=None: View(experts * height, width, row_of_w, values, height, expert_of_w)  # noqa: E731
+    of_w = {"right": row_of_w, "expert": expert_of_w}
+    h = wide(rows * 2 * inner)
+    cases = (  # operation, operands, widths of results; strides; more
+        (FORWARD, (("left", x, rows, inner), ("right", w), offset), (("result", rows, out),), {}),
+        (INPUT_GRADIENT, (("left", dy, rows, out), ("right", w), offset), (("result", rows, inner),), {}),
+        (WEIGHT_GRADIENT, (("left", x, rows, inner), ("right", dy, rows, out), offset), ((),), {}),
+        (UP, (("left", x, rows, inner), ("right", w), offset, assignment), (("h", rows, out), ("result", rows, out // 2)), {"gathers": 1}),
+        (DOWN_GRADIENT, (("left", dy, rows, out), ("right", w), offset, assignment, ("h", h, rows, 2 * inner), floats(weight)),
+         (("d_h", rows, 2 * inner), ("result", rows, inner), None), {"gathers": 1}))
+    for operation, operands, results, more in cases:
+        packed = [floats(o[1]) if isinstance(o, tuple) else o for o in operands]
+        sizes = [experts * inner * out if r == () else rows if r is None else r[1] * r[2] for r in results]
+        want = [empty(n) for n in sizes]
+        answers = [run(operation, packed, want, **said, **more)]
+        stride = {o[0]: o[3] + 2 + k for k, o in enumerate(operands) if isinstance(o, tuple) and len(o) == 4}
+        views = [matrices(o[1]) if isinstance(o, tuple) and len(o) == 2 else View(o[2], o[3], stride[o[0]], o[1]) if isinstance(o, tuple) else o
+                 for o in operands]
+        if any(isinstance(o, tuple) and len(o) == 2 for o in operands):
+            stride.update(of_w)
+        got = []
+        for r in results:
+            if r == ():
+                stride.update(result=row_of_w, expert=expert_of_w)
+                got.append(matrices())
+            elif r is None:
+                got.append(empty(rows))
+            else:
+                stride[r[0]] = r[2] + 4
+                got.append(View(r[1], r[2], r[2] + 4))
+        said_strides = {f"stride_{name}": value for name, value in stride.items()}
+        arrays = lambda of: [a.array if isinstance(a, View) else a for a in of]  # noqa: E731
+        answers.append(run(operation, arrays(views), arrays(got), **said, **more, **said_strides))
+        name = f"strides, {operation}, {'[out][in]' if transposed else '[in][out]'}{', side by side' * beside}"
+        check(f"{name}: {answers}", answers == [None, None])
+        for part, (a, b) in enumerate(zip(got, want)):
+            check(f"{name}: result {part}", (a.numbers() if isinstance(a, View) else list(a)) == list(b))
+            check(f"{name}: between rows of result {part}", not isinstance(a, View) or a.intact())
+        if operation == WEIGHT_GRADIENT:
+            main = matrices([1.0] * len(w))
+            run(operation, arrays(views), [None, main.array], **said, **more, **said_strides)
+            near(f"{name}: main", main.numbers(), [v + 1 for v in want[0]])
+            check(f"{name}: between rows of main", main.intact())
+
+
 def refused():
     a, rising, falling = floats([0.0] * 64), integers([0, 1, 2]), integers([0, 2, 1])
     shape = {"experts": 2, "rows": 2, "in": 4, "out": 4, "tokens": 2, "top_k": 1}
@@ -374,7 +449,14 @@ def refused():
             ("offsets of fp8 that fall", "offset[2] is 1", F8_ROWS, [a, None, falling], [a, a], {}),
             ("an assignment of fp8 that is not there", "assignment[0] is 7", F8_ROWS, [a, None, rising, integers([7, 0])], [a, a], {"gathers": 1}),
             ("fp8 beyond memory", "fewer would be right", F8_PRODUCT, [a, a, rising, a, a], [a], {"in": 2 ** 62}),
-            ("sizes beyond memory", "fewer would be right", FORWARD, [a, a, rising], [a], {"in": 2 ** 62})):
+            ("sizes beyond memory", "fewer would be right", FORWARD, [a, a, rising], [a], {"in": 2 ** 62}),
+            ("rows that overlap", "the left operand: rows of 4 elements are 3 apart", FORWARD, [a, a, rising], [a], {"stride_left": 3}),
+            ("rows of weights that overlap", "the right operand: rows of 4", INPUT_GRADIENT, [a, a, rising], [a], {"stride_right": 2}),
+            ("rows of a result that overlap", "the result: rows of 4", WEIGHT_GRADIENT, [a, a, rising], [a], {"stride_result": 1}),
+            ("experts that overlap", "matrices of experts, 12 elements apart, overlap", FORWARD, [a, a, rising], [a], {"stride_expert": 12}),
+            ("rows of h that overlap", "h: rows of 4", UP, [a, a, rising], [a, a], {"stride_h": 3}),
+            ("a stride where there is none", "row sums of an array with a stride", ROW_SUMS, [a, rising], [a], {"stride_left": 8}),
+            ("a stride of fp8", "fp8 product of an array with a stride", F8_PRODUCT, [a, a, rising, a, a], [a], {"stride_left": 8})):
         said = run(operation, operands, results, **{**shape, **more})
         check(f"{what} is refused: {said}", said is not None and words in said)
 
@@ -385,6 +467,9 @@ for transposed in (False, True):
 for number, activation in enumerate(ACTIVATIONS):
     layer(number % 2 == 0, number % 3 == 0, 40 + number, 5, activation)
 layer(True, 1, 5, 260)  # three parts of a row's sum
+for transposed in (False, True):
+    for beside in (False, True):
+        strides(transposed, beside)
 all_sixteen_bits()
 float8(False, [3, 0, 130], 2, 16, 24, 2, 71), float8(True, [5, 1], 0, 136, 8, 1, 72)
 refused()
