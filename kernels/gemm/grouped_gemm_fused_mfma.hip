@@ -326,7 +326,7 @@ GPU_DEVICE void multiply_down(const spw_gemm_fused_problem &f) {
 /* c grows by a wave's sums. Each element of it belongs to one lane. */
 GPU_DEVICE void add_tile(const gemm_tile &t, int columns, result_rows<float> c, int m0, int n0,
                          const sums4 (&sum)[DOWN][ACROSS]) {
-    keep_here(columns), keep_here(c.stride);
+    keep_here(columns);
     const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
     const unsigned row_bytes = (unsigned)c.stride * 4, bytes = (unsigned)t.height * row_bytes;
 #pragma unroll

@@ -135,7 +135,7 @@ template <typename NUMBER> struct result_rows {
 template <int COUNT, spw_gemm_element ELEMENT = SPW_GEMM_BF16>
 GPU_DEVICE void store_tile(const gemm_tile &t, int columns, result_rows<spw_bf16> c, int m0, int n0,
                            const sums4 (&sum)[DOWN][ACROSS]) {
-    keep_here(columns), keep_here(c.stride);
+    keep_here(columns);
     const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
     const unsigned row_bytes = (unsigned)c.stride * 2;
 #pragma unroll
