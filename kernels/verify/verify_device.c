@@ -186,6 +186,7 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
     if (status == SPW_OK) status = spw_verify_gemm(wrong, &one_fp16, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_strides_wrong(&one, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_strides_wrong(&one_fp16, &unseen);
+    if (status == SPW_OK) status = spw_verify_float8_strides_wrong(&blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8(wrong_float8, &blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8_gradient(wrong_float8, &blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_float8_wrong(&unseen);
@@ -209,8 +210,9 @@ static spw_status tiles(const spw_gemm_case *c, spw_judge *judge) {
     return spw_verify_gemm_tiles(spw_gemm_tile_variants, c, judge);
 }
 static spw_status products_apart(const spw_gemm_case *c, spw_judge *judge) {
-    const spw_status status = spw_verify_gemm_strides(spw_gemm_variants, c, judge);
-    return status == SPW_OK ? spw_verify_gemm_strides(spw_gemm_tile_variants, c, judge) : status;
+    spw_status status = spw_verify_gemm_strides(spw_gemm_variants, c, judge);
+    if (status == SPW_OK) status = spw_verify_gemm_strides(spw_gemm_tile_variants, c, judge);
+    return status == SPW_OK ? spw_verify_float8_strides(c, judge) : status;
 }
 /* Results of fp8 are bf16. */
 static spw_status float8(const spw_gemm_case *c, spw_judge *judge) {

@@ -42,6 +42,11 @@ SPW_MUST_CHECK spw_status spw_verify_gemm_strides(const spw_gemm_variant *varian
 /* The same by kernels that ignore one of the strides: every comparison must fail. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_strides_wrong(const spw_gemm_case *c, spw_judge *judge);
 
+/* The same of fp8, forward and gradient of weights, x the variants: bit by bit what packed arrays give. Nothing of fp16, and where c->in is no multiple
+ * of 16. And of kernels that are told that rows are packed: every comparison must fail. */
+SPW_MUST_CHECK spw_status spw_verify_float8_strides(const spw_gemm_case *c, spw_judge *judge);
+SPW_MUST_CHECK spw_status spw_verify_float8_strides_wrong(const spw_gemm_case *c, spw_judge *judge);
+
 /* On 1, 7 and 100 multiprocessors the same bits as on all of them, of every kernel that stays there; c->out is a multiple of 16. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_blocks(const spw_gemm_case *c, spw_judge *judge);
 
