@@ -1,10 +1,9 @@
-/* What becomes of a warp's sums on Hopper: 16 rows x 64 columns at a time. A thread holds, of eight neighbouring
- * columns, two of row lane / 4 and two of the row eight below: block[4 j + n] is column 8 j + 2 (lane % 4) + n % 2 of row
- * lane / 4 + 8 (n / 2). */
+/* What becomes of a warp's sums on Hopper: 16 rows x 64 columns at a time, a block of grouped_gemm_place.h. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_EPILOGUE_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_EPILOGUE_H
 
 #include "kernels/gemm/grouped_gemm_curve.h"
+#include "kernels/gemm/grouped_gemm_place.h"
 #include "kernels/gemm/grouped_gemm_wgmma.h"
 
 /* Where a warp's 16 rows are: of the group's matrix, and how many of them are there. */
@@ -27,26 +26,11 @@ GPU_DEVICE void store_buffer(const unsigned char *buffer, spw_bf16 *to, long str
     __syncwarp();
 }
 
-/* Sixteen words of two numbers a thread, in the order of the sums, to the buffer as store_buffer() and the copy engine read it. */
-GPU_DEVICE void place_words(const uint32_t (&word)[16], unsigned char *buffer) {
-    const int lane = gpu_lane(), to_row = lane & 15, to_piece = lane >> 4;
-    const uint32_t base = shared_address(buffer) + to_row * 128;
-#pragma unroll
-    for (int j = 0; j < 8; j += 2)
-        store_matrices(base + ((j + to_piece) ^ (to_row & 7)) * 16, word[2 * j], word[2 * j + 1],
-                       word[2 * j + 2], word[2 * j + 3]);
-}
-template <class KIND> GPU_DEVICE void place_sums(const float *block, unsigned char *buffer) {
-    uint32_t word[16];
-#pragma unroll
-    for (int i = 0; i < 16; i++) word[i] = KIND::element::pack(block[2 * i], block[2 * i + 1]);
-    place_words(word, buffer);
-}
 /* To rows of `to`, which begins at the block's corner. */
 template <class KIND>
 GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *to, long stride, int rows,
                            int columns) {
-    place_sums<KIND>(block, buffer);
+    place_sums<typename KIND::element>(block, buffer);
     store_buffer<KIND::EPILOGUE == GEMM_STREAM>(buffer, to, stride, rows, columns);
 }
 
@@ -324,7 +308,7 @@ GPU_DEVICE void send_tile(const CUtensorMap *map, const gemm_tile &t, int row0,
         const int column = t.n0 + b * 64;
         if (sender) stores_read();
         __syncwarp();
-        place_sums<KIND>(sum + b * 32, buffer);
+        place_sums<typename KIND::element>(sum + b * 32, buffer);
         fence_async_proxy();
         __syncwarp();
         if (!sender) continue;

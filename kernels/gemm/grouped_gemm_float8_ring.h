@@ -1,15 +1,18 @@
 /* What both kernels of fp8 on Hopper share: tiles of 128 x 256, a ring of stages in shared memory that one warp feeds by bulk
- * tensor copies, two warpgroups that multiply 64 x 256 each, and how a warp stores. Two codes count as one number. */
+ * tensor copies, and two warpgroups that multiply 64 x 256 each, half of the columns at a time. Two codes count as one number. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_FLOAT8_RING_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_FLOAT8_RING_H
 
 #include "kernels/gemm/grouped_gemm_element.h"
+#include "kernels/gemm/grouped_gemm_float8.h"
+#include "kernels/gemm/grouped_gemm_place.h"
 #include "kernels/gemm/grouped_gemm_tiles.h"
 #include "kernels/gemm/wgmma.h"
 
 enum {
     TILE_M = 128,
     TILE_N = 256,
+    HALF = TILE_N / 2,
     TILE_K = 64,
     BAND = 16,
     STAGES = 4,
@@ -20,8 +23,7 @@ enum {
     A_BYTES = TILE_M * TILE_K * 2,
     B_BYTES = TILE_N * TILE_K * 2,
     STAGE_BYTES = A_BYTES + B_BYTES,
-    WARP_STORE_BYTES = 16 * 128 * 2, /* 16 rows x half of the columns */
-    STORE_BYTES = CONSUMERS * 4 * WARP_STORE_BYTES,
+    STORE_BYTES = 32 * 1024, /* to store from; what is left of it a kernel takes for scales */
     SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + 2 * STAGES * 8,
     THREADS = (1 + CONSUMERS) * 128
 };
@@ -32,29 +34,10 @@ struct ring {
     uint32_t full, empty;
 };
 
-/* One warp's 16 rows x 128 columns, sum[0 ... 63]: to shared memory, then to rows of c in pieces of 256 bytes. */
-GPU_DEVICE void store_half(const spw_gemm_problem &p, const gemm_tile &t, spw_bf16 *c, const float *sum,
-                           unsigned char *buffer, int row0, int column0) {
-    const int lane = gpu_lane();
-    const int to_row = lane & 15, to_piece = lane >> 4;
-    using element = gemm_element<SPW_GEMM_BF16>;
-#pragma unroll
-    for (int j = 0; j < 16; j += 2) {
-        const float *s = sum + j * 4;
-        const uint32_t row = shared_address(buffer) + to_row * 256 + ((j + to_piece) ^ (to_row & 7)) * 16;
-        store_matrices(row, element::pack(s[0], s[1]), element::pack(s[2], s[3]), element::pack(s[4], s[5]),
-                       element::pack(s[6], s[7]));
-    }
-    __syncwarp();
-    const int column = column0 + (lane & 15) * 8;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const int r = i * 2 + (lane >> 4), m = t.m0 + row0 + r;
-        const uint4 piece = *(const uint4 *)(buffer + r * 256 + ((lane & 15) ^ (r & 7)) * 16);
-        uint4 *to = (uint4 *)(c + (long)m * p.c_row + column);
-        if (m < t.height && column < p.columns) *to = piece;
-    }
-    __syncwarp();
+/* As few blocks as take no more rounds over the tiles than all do: the power that the others would take makes these faster. */
+static __host__ __device__ inline int blocks_needed(long tiles, int blocks) {
+    const long rounds = (tiles + blocks - 1) / blocks;
+    return rounds < 2 ? blocks : (int)((tiles + rounds - 1) / rounds);
 }
 
 /* The block's shared memory: the stages, buffers to store from, and the barriers of the stages, which are full after
@@ -70,6 +53,35 @@ GPU_DEVICE ring ring_create(int arrivals, int releases) {
     }
     __syncthreads();
     return ring;
+}
+
+/* A consumer's next stage: operands at `operands` times 16, its scales SCALES_BYTES a stage further than the first one's. All but `index` are
+ * counted on, uniform for the compiler: what is worked out anew, or in a register of each thread, delays the products. */
+template <int SCALES_BYTES> struct ring_stage {
+    const uint32_t first_operands, first_full;
+    uint32_t operands, full, scales = 0, parity = 0;
+    int index = 0;
+
+    GPU_MEMBER explicit ring_stage(const ring &r)
+        : first_operands(shared_address(r.stages) >> 4), first_full(r.full), operands(first_operands),
+          full(first_full) {}
+    GPU_MEMBER void step() {
+        operands += STAGE_BYTES >> 4, full += 8, scales += SCALES_BYTES;
+        if (++index == STAGES)
+            index = 0, parity ^= 1, operands = first_operands, full = first_full, scales = 0;
+    }
+    GPU_MEMBER uint32_t empty() const { return full + STAGES * 8; }
+    GPU_MEMBER uint32_t a(int group) const { return operands + group * (CHUNK_BYTES >> 4); }
+    GPU_MEMBER uint32_t b(int half) const { return operands + ((A_BYTES + half * B_BYTES / 2) >> 4); }
+};
+
+/* Half of the columns of a stage; does not wait. */
+GPU_DEVICE void multiply_half(float (&part)[64], uint32_t a, uint32_t b) {
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < SPW_GEMM_FLOAT8_BLOCK / 32; i++)
+        wgmma_64x128x32_float8(part, a + i * 2, b + i * 2, i != 0);
+    wgmma_commit();
 }
 
 #endif

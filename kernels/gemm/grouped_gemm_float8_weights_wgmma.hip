@@ -2,14 +2,11 @@
  * rows of one expert, and the order of work of grouped_gemm_float8_wgmma.hip. Both operands have a scale a column and block: a warp
  * copies 128 + 256 of them beside a stage, and a thread multiplies each sum of a block by those of its row and of its column. They are
  * read from shared memory while they are used, so a thread gives a stage back when its sums are added. */
-#include "kernels/gemm/grouped_gemm_float8.h"
 #include "kernels/gemm/grouped_gemm_float8_ring.h"
 #include "kernels/gemm/tensor_map.h"
 
 enum {
-    HALF = TILE_N / 2,
-    PIECE = 64, /* columns that a warp stores at a time */
-    WARP_PIECE_BYTES = 16 * PIECE * 2,
+    WARP_PIECE_BYTES = 16 * 128, /* 16 rows x 64 columns, or 32 of fp32 */
     STORE_AT = STAGES *
                STAGE_BYTES, /* buffers to store from, and the scales behind them, in the ring's STORE_BYTES */
     SCALES = TILE_M + TILE_N,
@@ -78,15 +75,6 @@ GPU_DEVICE void produce_scales(const spw_gemm_float8_weights_problem &problem, r
     }
 }
 
-/* Half of the columns of a block; does not wait. */
-GPU_DEVICE void multiply_half(float (&part)[64], uint32_t a, uint32_t b) {
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < SPW_GEMM_FLOAT8_BLOCK / 32; i++)
-        wgmma_64x128x32_float8(part, a + i * 2, b + i * 2, i != 0);
-    wgmma_commit();
-}
-
 GPU_DEVICE float2 shared_pair(uint32_t address) {
     float2 pair;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address));
@@ -104,111 +92,75 @@ GPU_DEVICE void add_scaled(float *sum, const float (&part)[64], const float (&ro
     }
 }
 
-/* A warp's 16 rows x 64 columns, sum[0 ... 31], to shared memory and from there in pieces of 128 bytes to rows of `to`, which begins at their corner. */
-GPU_DEVICE void store_piece(const float *sum, unsigned char *buffer, spw_bf16 *to, long stride, int rows,
-                            int columns) {
-    const int lane = gpu_lane(), to_row = lane & 15, to_piece = lane >> 4, piece = lane & 7;
-    const uint32_t row = shared_address(buffer) + to_row * 128;
+/* A warp's 16 rows from `row0` of the tile on, on their way to c, or to what main grows by, when this returns. */
+template <bool ADDS>
+GPU_DEVICE void send_weights(const CUtensorMap *map, const gemm_tile &t, int row0, const float (&sum)[128],
+                             unsigned char *buffer) {
+    constexpr int COLUMNS = ADDS ? 32 : 64;
+    const bool sender = gpu_lane() == 0;
+    if (ADDS && t.terms == 0) return;
 #pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-        const float *s = sum + j * 4;
-        store_matrices(
-            row + ((j + to_piece) ^ (to_row & 7)) * 16, gemm_element<SPW_GEMM_BF16>::pack(s[0], s[1]),
-            gemm_element<SPW_GEMM_BF16>::pack(s[2], s[3]), gemm_element<SPW_GEMM_BF16>::pack(s[4], s[5]),
-            gemm_element<SPW_GEMM_BF16>::pack(s[6], s[7]));
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int r = i * 4 + (lane >> 3);
-        const uint4 moved = *(const uint4 *)(buffer + r * 128 + (piece ^ (r & 7)) * 16);
-        if (r < rows && piece * 8 < columns) *(uint4 *)(to + r * stride + piece * 8) = moved;
-    }
-    __syncwarp();
-}
-
-/* The same to fp32, which grows by them. */
-GPU_DEVICE void add_piece(const float *sum, float *to, long stride, int rows, int columns) {
-    const int row = gpu_lane() / 4, column = gpu_lane() % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        float *at = to + row * stride + j * 8 + column;
-        if (j * 8 + column >= columns) continue;
-        if (row < rows) add_pair(at, sum[4 * j], sum[4 * j + 1]);
-        if (row + 8 < rows) add_pair(at + 8 * stride, sum[4 * j + 2], sum[4 * j + 3]);
+    for (int i = 0; i < TILE_N / COLUMNS; i++) {
+        const float *block = sum + i * COLUMNS / 2;
+        if (sender) stores_read();
+        __syncwarp();
+        if (ADDS)
+            place_floats(block, buffer);
+        else
+            place_sums<gemm_element<SPW_GEMM_BF16>>(block, buffer);
+        fence_async_proxy();
+        __syncwarp();
+        if (!sender) continue;
+        (ADDS ? tensor_add : tensor_store)(map, buffer, t.n0 + i * COLUMNS, t.m0 + row0, t.expert);
+        stores_commit();
     }
 }
 
 template <bool ADDS>
-GPU_DEVICE void finish_tile(const spw_gemm_float8_weights_problem &problem, const gemm_tile &t, int row0,
-                            const float (&sum)[128], unsigned char *buffer) {
+GPU_DEVICE void consume_blocks(const spw_gemm_float8_weights_problem &problem, ring ring,
+                               const CUtensorMap *map_c) {
     const spw_gemm_problem &p = problem.p;
-    const int m = t.m0 + row0, rows = t.height - m;
-    const long corner = t.expert * p.expert + (long)m * p.c_row;
-    if (rows <= 0 || (ADDS && t.terms == 0)) return;
-#pragma unroll
-    for (int i = 0; i < TILE_N / PIECE; i++) {
-        const int n = t.n0 + i * PIECE;
-        if (ADDS)
-            add_piece(sum + i * 32, problem.main + corner + n, p.c_row, rows, p.columns - n);
-        else
-            store_piece(sum + i * 32, buffer, p.c + corner + n, p.c_row, rows, p.columns - n);
-    }
-}
-
-/* Where a thread finds a stage: addresses in shared memory, that of the operands divided by 16. */
-struct stage_at {
-    uint32_t operands, full, row_scale, column_scale;
-
-    __device__ void step() {
-        operands += STAGE_BYTES >> 4, full += 8, row_scale += SCALES * 4, column_scale += SCALES * 4;
-    }
-};
-
-template <bool ADDS, int GROUP>
-GPU_DEVICE void consume_blocks(const spw_gemm_float8_weights_problem &problem, ring ring) {
-    const spw_gemm_problem &p = problem.p;
-    const int warp = gpu_thread() / 32 - 4, row0 = GROUP * 64 + (warp & 3) * 16;
-    uint32_t base = shared_address(ring.stages);
-    asm("" : "+r"(base)); /* else it is worked out anew in the loop */
-    const stage_at start = {base >> 4, base + STORE_AT + STORE_BYTES,
-                            base + SCALES_AT + (row0 + gpu_lane() / 4) * 4,
-                            base + SCALES_AT + (TILE_M + gpu_lane() % 4 * 2) * 4};
-    stage_at at = start;
+    const int group = gpu_uniform(gpu_thread() / 128 - 1), warp = gpu_thread() / 32 - 4,
+              row0 = group * 64 + warp % 4 * 16;
+    const uint32_t scales = shared_address(ring.stages) + SCALES_AT,
+                   row_scale = scales + (row0 + gpu_lane() / 4) * 4,
+                   column_scale = scales + (TILE_M + gpu_lane() % 4 * 2) * 4;
+    unsigned char *buffer = ring.stages + STORE_AT + warp * WARP_PIECE_BYTES;
+    ring_stage<SCALES * 4> at(ring);
     weights_walk walk;
     gemm_tile t;
     walk.start(p);
-    uint32_t parity = 0;
     float sum[128], part[64];
     for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
 #pragma unroll
         for (int i = 0; i < 128; i++) sum[i] = 0;
-        const int count = block_count(t);
-        if (count != 0) barrier_wait(at.full, parity);
+        const int count = gpu_uniform(block_count(t));
+        if (count != 0) barrier_wait(at.full, at.parity);
         for (int block = 0; block < count; block++) {
-            const uint32_t a = at.operands + (GROUP * CHUNK_BYTES >> 4), b = at.operands + (A_BYTES >> 4);
-            multiply_half(part, a, b);
-            const float row[2] = {shared_number(at.row_scale), shared_number(at.row_scale + 8 * 4)};
+            const uint32_t a = at.a(group), second = at.b(1), empty = at.empty(),
+                           columns = column_scale + at.scales;
+            multiply_half(part, a, at.b(0));
+            const float row[2] = {shared_number(row_scale + at.scales),
+                                  shared_number(row_scale + at.scales + 8 * 4)};
             wgmma_wait<0>();
-            add_scaled(sum, part, row, at.column_scale);
-            multiply_half(part, a, b + (B_BYTES / 2 >> 4));
-            const uint32_t empty = at.full + STAGES * 8, columns = at.column_scale + HALF * 4;
+            add_scaled(sum, part, row, columns);
+            multiply_half(part, a, second);
             at.step();
-            if (at.full == start.full + STAGES * 8) at = start, parity ^= 1;
-            if (block + 1 < count) barrier_wait(at.full, parity);
+            if (block + 1 < count) barrier_wait(at.full, at.parity);
             wgmma_wait<0>();
-            add_scaled(sum + 64, part, row, columns);
+            add_scaled(sum + 64, part, row, columns + HALF * 4);
             __syncwarp();
             /* By every thread: by one of a warp is slower, and racecheck does not follow it. */
             barrier_arrive(empty);
         }
-        finish_tile<ADDS>(problem, t, row0, sum, ring.stages + STORE_AT + warp * WARP_PIECE_BYTES);
+        send_weights<ADDS>(map_c, t, row0, sum, buffer);
     }
+    if (gpu_lane() == 0) stores_read();
 }
 
 template <bool ADDS>
 GPU_DEVICE void gemm_float8_weights(const spw_gemm_float8_weights_problem &problem, const CUtensorMap *map_a,
-                                    const CUtensorMap *map_b) {
+                                    const CUtensorMap *map_b, const CUtensorMap *map_c) {
     const ring ring = ring_create(FULL_ARRIVALS, RELEASES);
     if (threadIdx.x < 128) {
         registers_lower<40>();
@@ -216,34 +168,38 @@ GPU_DEVICE void gemm_float8_weights(const spw_gemm_float8_weights_problem &probl
         if (threadIdx.x / 32 == 1) produce_scales(problem, ring);
     } else {
         registers_raise<232>();
-        if (threadIdx.x < 256)
-            consume_blocks<ADDS, 0>(problem, ring);
-        else
-            consume_blocks<ADDS, 1>(problem, ring);
+        consume_blocks<ADDS>(problem, ring, map_c);
     }
 }
 
 #define KERNEL(name, adds) \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) \
         name(const __grid_constant__ spw_gemm_float8_weights_problem problem, \
-             const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) { \
-        gemm_float8_weights<adds>(problem, &map_a, &map_b); \
+             const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b, \
+             const __grid_constant__ CUtensorMap map_c) { \
+        gemm_float8_weights<adds>(problem, &map_a, &map_b, &map_c); \
     }
 KERNEL(gemm_float8_weights_wgmma, false)
 KERNEL(gemm_float8_weights_added_wgmma, true)
 
 int spw_launch_gemm_float8_weights_wgmma(spw_gemm_float8_weights_problem problem, gpu_stream stream) {
-    const spw_gemm_problem &p = problem.p;
+    spw_gemm_problem &p = problem.p;
     const long terms = (long)problem.blocks * TILE_K; /* pairs of codes */
-    void (*kernel)(spw_gemm_float8_weights_problem, CUtensorMap, CUtensorMap) =
+    const spw_tensor_groups experts = {p.experts, p.expert};
+    void (*kernel)(spw_gemm_float8_weights_problem, CUtensorMap, CUtensorMap, CUtensorMap) =
         problem.adds ? gemm_float8_weights_added_wgmma : gemm_float8_weights_wgmma;
-    CUtensorMap a, b;
+    CUtensorMap a, b, c;
     int error = spw_tensor_map_2d(&a, {p.a, terms, terms}, p.inner, TILE_K, TILE_M);
     if (error == 0) error = spw_tensor_map_2d(&b, {p.b, terms, terms}, p.columns, TILE_K, TILE_N);
+    if (error == 0)
+        error = problem.adds
+                    ? spw_tensor_map_3d_fp32(&c, {problem.main, p.columns, p.c_row}, p.inner, experts, 32, 16)
+                    : spw_tensor_map_3d(&c, {p.c, p.columns, p.c_row}, p.inner, experts, CHUNK, 16);
     if (error == 0)
         error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           SHARED_BYTES);
     if (error != 0) return error;
-    kernel<<<p.blocks, THREADS, SHARED_BYTES, stream>>>(problem, a, b);
+    p.blocks = blocks_needed(gemm_tiles_limit(&p, SPW_GEMM_WEIGHTS, TILE_M, TILE_N), p.blocks);
+    kernel<<<p.blocks, THREADS, SHARED_BYTES, stream>>>(problem, a, b, c);
     return (int)cudaGetLastError();
 }

@@ -1,16 +1,15 @@
-/* Grouped GEMM of fp8 on Hopper's tensor cores. The ring and the way to store: grouped_gemm_float8_ring.h. Two
- * codes count as one number, so that a stage of 64 numbers is a block of 128 codes, which has one
- * scale a row of a and one a tile of b. A second warp copies these scales beside the stage. The tensor cores sum a block; a
- * warpgroup then adds it, scaled, to its sum in fp32, half of the columns at a time, while the other warpgroup multiplies. All
- * that stands between two products of a warpgroup delays them, so it is done while a product runs, and addresses are numbers that
- * are counted on. */
-#include "kernels/gemm/grouped_gemm_float8.h"
+/* Grouped GEMM of fp8 on Hopper's tensor cores, by the ring of grouped_gemm_float8_ring.h. Two codes count as one number, so that a stage
+ * of 64 numbers is a block of 128 codes, which has one scale a row of a and one a tile of b. A second warp copies these scales beside the
+ * stage. The tensor cores sum a block; a warpgroup then adds it, scaled, to its sum in fp32, half of the columns at a time, while the
+ * other warpgroup multiplies. All that stands between two products of a warpgroup delays them, so it is done while a product runs.
+ * Both warpgroups run the same instructions, of which the cache holds the loop, and the copy engine stores. */
 #include "kernels/gemm/grouped_gemm_float8_ring.h"
 #include "kernels/gemm/tensor_map.h"
 
 enum {
-    HALF = TILE_N / 2,
-    SCALES = TILE_M + 2, /* of a stage: rows, then halves of the columns */
+    SCALES = TILE_M + 2,  /* of a stage: rows, then halves of the columns */
+    BOX_BYTES = 16 * 128, /* of a warp: 16 rows x 64 columns */
+    WARP_BOXES = STORE_BYTES / (CONSUMERS * 4 * BOX_BYTES),
     SCALES_AT = SHARED_BYTES,
     FLOAT8_SHARED_BYTES = SCALES_AT + STAGES * SCALES * 4,
     FULL_ARRIVALS = 1 + 32 /* of the producer, and of every lane of the scales' warp */
@@ -73,24 +72,6 @@ GPU_DEVICE void produce_scales(const spw_gemm_float8_problem &problem, ring ring
     }
 }
 
-/* Where a thread finds a stage: addresses in shared memory, that of the operands divided by 16. */
-struct stage_at {
-    uint32_t operands, full, row_scale, half_scale;
-
-    __device__ void step() {
-        operands += STAGE_BYTES >> 4, full += 8, row_scale += SCALES * 4, half_scale += SCALES * 4;
-    }
-};
-
-/* Half of the columns of a block; does not wait. */
-GPU_DEVICE void multiply_half(float (&part)[64], uint32_t a, uint32_t b) {
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < SPW_GEMM_FLOAT8_BLOCK / 32; i++)
-        wgmma_64x128x32_float8(part, a + i * 2, b + i * 2, i != 0);
-    wgmma_commit();
-}
-
 /* sum += part * scales: of four numbers, two belong to each of a thread's rows. */
 GPU_DEVICE void add_scaled(float *sum, const float (&part)[64], float row0, float row1) {
 #pragma unroll
@@ -100,50 +81,79 @@ GPU_DEVICE void add_scaled(float *sum, const float (&part)[64], float row0, floa
     }
 }
 
-template <int GROUP> GPU_DEVICE void consume_float8(const spw_gemm_float8_problem &problem, ring ring) {
+/* A warp's 16 rows from `row0` of the tile on, on their way when this returns. */
+GPU_DEVICE void send_rows(const CUtensorMap *map, const gemm_tile &t, int row0, const float (&sum)[128],
+                          unsigned char *buffer) {
+    const bool sender = gpu_lane() == 0;
+#pragma unroll
+    for (int box = 0; box < TILE_N / CHUNK; box++) {
+        unsigned char *from = buffer + box % WARP_BOXES * BOX_BYTES;
+        if (box % WARP_BOXES == 0) {
+            if (sender) stores_read();
+            __syncwarp();
+        }
+        place_sums<gemm_element<SPW_GEMM_BF16>>(sum + box * 32, from);
+        fence_async_proxy();
+        __syncwarp();
+        if (!sender) continue;
+        tensor_store_ragged(map, from, t.n0 + box * CHUNK, t.first + t.height, t.height - t.m0 - row0);
+        stores_commit();
+    }
+}
+
+GPU_DEVICE void consume_float8(const spw_gemm_float8_problem &problem, ring ring, const CUtensorMap *map_c) {
     const spw_gemm_problem &p = problem.pairs;
-    const int warp = gpu_thread() / 32 - 4, row0 = GROUP * 64 + (warp & 3) * 16;
-    uint32_t base = shared_address(ring.stages);
-    asm("" : "+r"(base)); /* else it is worked out anew in the loop */
-    const stage_at start = {base >> 4, base + STAGES * STAGE_BYTES + STORE_BYTES,
-                            base + SCALES_AT + (row0 + gpu_lane() / 4) * 4, base + SCALES_AT + TILE_M * 4};
-    stage_at at = start;
+    const int group = gpu_uniform(gpu_thread() / 128 - 1), warp = gpu_thread() / 32 - 4,
+              row0 = group * 64 + warp % 4 * 16;
+    const uint32_t scales = shared_address(ring.stages) + SCALES_AT,
+                   row_scale = scales + (row0 + gpu_lane() / 4) * 4, half_scale = scales + TILE_M * 4;
+    unsigned char *buffer = ring.stages + STAGES * STAGE_BYTES + warp * WARP_BOXES * BOX_BYTES;
+    ring_stage<SCALES * 4> at(ring);
     gemm_walk<SPW_GEMM_ROWS, TILE_M, TILE_N, BAND> walk;
     gemm_tile t;
     walk.start(p);
-    uint32_t parity = 0;
     float sum[128], part[64];
     for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
 #pragma unroll
         for (int i = 0; i < 128; i++) sum[i] = 0;
-        const int count = t.terms == 0 ? 0 : problem.blocks;
-        if (count != 0) barrier_wait(at.full, parity);
+        const int count = gpu_uniform(t.terms == 0 ? 0 : problem.blocks);
+        if (count != 0) barrier_wait(at.full, at.parity);
         for (int block = 0; block < count; block++) {
-            const uint32_t a = at.operands + (GROUP * CHUNK_BYTES >> 4), b = at.operands + (A_BYTES >> 4);
-            multiply_half(part, a, b);
-            const float row[2] = {shared_number(at.row_scale), shared_number(at.row_scale + 8 * 4)};
-            const float half[2] = {shared_number(at.half_scale), shared_number(at.half_scale + 4)};
+            const uint32_t a = at.a(group), second = at.b(1), empty = at.empty();
+            multiply_half(part, a, at.b(0));
+            const float row[2] = {shared_number(row_scale + at.scales),
+                                  shared_number(row_scale + at.scales + 8 * 4)};
+            const float half[2] = {shared_number(half_scale + at.scales),
+                                   shared_number(half_scale + at.scales + 4)};
             wgmma_wait<0>();
             add_scaled(sum, part, row[0] * half[0], row[1] * half[0]);
-            multiply_half(part, a, b + (B_BYTES / 2 >> 4));
-            const uint32_t empty = at.full + STAGES * 8;
+            multiply_half(part, a, second);
             at.step();
-            if (at.full == start.full + STAGES * 8) at = start, parity ^= 1;
-            if (block + 1 < count) barrier_wait(at.full, parity);
+            if (block + 1 < count) barrier_wait(at.full, at.parity);
             wgmma_wait<0>();
-            if ((gpu_thread() & 127) == 0) barrier_arrive(empty);
+            if (gpu_thread() % 128 == 0) barrier_arrive(empty);
             add_scaled(sum + 64, part, row[0] * half[1], row[1] * half[1]);
         }
-        spw_bf16 *c = gemm_operands_of<SPW_GEMM_ROWS>(p, t).c;
-        unsigned char *buffer = ring.stages + STAGES * STAGE_BYTES + warp * WARP_STORE_BYTES;
-        store_half(p, t, c, sum, buffer, row0, t.n0);
-        store_half(p, t, c, sum + 64, buffer, row0, t.n0 + HALF);
+        send_rows(map_c, t, row0, sum, buffer);
     }
+    if (gpu_lane() == 0) stores_read();
+}
+
+GPU_DEVICE int blocks_for_rows(const spw_gemm_problem &p) {
+    int tiles = 0;
+    for (int e = gpu_lane(); e <= p.experts; e += 32)
+        tiles += ((e < p.experts ? p.offset[e + 1] : p.rows) - p.offset[e] + TILE_M - 1) / TILE_M;
+    tiles = __reduce_add_sync(~0u, tiles) * ((p.columns + TILE_N - 1) / TILE_N);
+    return blocks_needed(tiles, p.blocks);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    gemm_float8_wgmma(const __grid_constant__ spw_gemm_float8_problem problem,
-                      const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) {
+    gemm_float8_wgmma(const __grid_constant__ spw_gemm_float8_problem all,
+                      const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+                      const __grid_constant__ CUtensorMap map_c) {
+    spw_gemm_float8_problem problem = all;
+    problem.pairs.blocks = blocks_for_rows(all.pairs);
+    if (gpu_block() >= problem.pairs.blocks) return;
     const ring ring = ring_create(FULL_ARRIVALS, CONSUMERS);
     if (threadIdx.x < 128) {
         registers_lower<40>();
@@ -151,24 +161,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (threadIdx.x / 32 == 1) produce_scales(problem, ring);
     } else {
         registers_raise<232>();
-        if (threadIdx.x < 256)
-            consume_float8<0>(problem, ring);
-        else
-            consume_float8<1>(problem, ring);
+        consume_float8(problem, ring, &map_c);
     }
 }
 
 int spw_launch_gemm_float8_wgmma(spw_gemm_float8_problem problem, gpu_stream stream) {
     const spw_gemm_problem &p = problem.pairs;
-    CUtensorMap a, b;
+    CUtensorMap a, b, c;
     int error = spw_tensor_map_2d(&a, {p.a, p.inner, p.a_row}, p.rows, TILE_K, TILE_M);
     if (error == 0)
         error =
             spw_tensor_map_3d(&b, {p.b, p.inner, p.b_row}, p.columns, {p.experts, p.expert}, TILE_K, TILE_N);
+    if (error == 0) error = spw_tensor_map_ragged(&c, {p.c, p.columns, p.c_row}, CHUNK, 16);
     if (error == 0)
         error = (int)cudaFuncSetAttribute((const void *)gemm_float8_wgmma,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize, FLOAT8_SHARED_BYTES);
     if (error != 0) return error;
-    gemm_float8_wgmma<<<p.blocks, THREADS, FLOAT8_SHARED_BYTES, stream>>>(problem, a, b);
+    gemm_float8_wgmma<<<p.blocks, THREADS, FLOAT8_SHARED_BYTES, stream>>>(problem, a, b, c);
     return (int)cudaGetLastError();
 }

@@ -1,5 +1,5 @@
-/* Descriptions of tensors for Hopper's bulk tensor copies: bf16, 128-byte swizzle, outside elements read as
- * 0. */
+/* Descriptions of tensors for Hopper's bulk tensor copies: elements of 16 bits, or of 32 where a name says fp32, 128-byte swizzle, outside
+ * elements read as 0. */
 #ifndef SPW_KERNELS_GEMM_TENSOR_MAP_H
 #define SPW_KERNELS_GEMM_TENSOR_MAP_H
 
@@ -23,6 +23,8 @@ typedef struct spw_tensor_groups {
 int spw_tensor_map_2d(CUtensorMap *map, spw_tensor_rows rows, long outer, int box_inner, int box_outer);
 int spw_tensor_map_3d(CUtensorMap *map, spw_tensor_rows rows, long outer, spw_tensor_groups groups,
                       int box_inner, int box_outer);
+int spw_tensor_map_3d_fp32(CUtensorMap *map, spw_tensor_rows rows, long outer, spw_tensor_groups groups,
+                           int box_inner, int box_outer);
 
 /* Rows [first, first + count) of an array [..][inner]: a box at (column, 2^30 - left, first + count, 2^30) begins `left` rows before the
  * end of them, and what is behind it is outside. Addresses are counted modulo 2^64. */

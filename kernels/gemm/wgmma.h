@@ -108,6 +108,14 @@ GPU_DEVICE void tensor_store_ragged(const CUtensorMap *map, const void *from, in
         "r"(shared_address(from)), "r"(inner), "r"((1 << 30) - left), "r"(end), "r"(1 << 30)
         : "memory");
 }
+/* The box, of fp32, is added to what is there. */
+GPU_DEVICE void tensor_add(const CUtensorMap *map, const void *from, int inner, int outer, int group) {
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
+            map),
+        "r"(shared_address(from)), "r"(inner), "r"(outer), "r"(group)
+        : "memory");
+}
 GPU_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 GPU_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 /* One number of fp32 to shared memory, without waiting for it. */
@@ -132,6 +140,9 @@ GPU_DEVICE float shared_number(uint32_t address) {
     float number;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(address));
     return number;
+}
+GPU_DEVICE void store_pair(uint32_t address, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 /* Describes an operand in shared memory, written by a bulk tensor copy with the 128-byte swizzle: rows of 128
  * bytes, eight rows an atom, the next eight 1024 bytes on. Outer dimension contiguous: these step eight along the sum,
