@@ -148,10 +148,10 @@ template <class KIND> struct consumer {
             sum_up(t);
 #pragma unroll
             for (int n = 0; n < REPEATS; n++) {
-                if constexpr (KIND::TRANSPOSES && KIND::SENDS)
+                if constexpr (KIND::TRANSPOSES)
                     send_columns<KIND>(map_c, t, group, sum[n],
                                        ring.memory + ring.STORE + group * 4 * KIND::WARP_BYTES);
-                else if constexpr (KIND::PINGPONG)
+                else if constexpr (KIND::SENDS)
                     send_tile<KIND>(map_c, t, row0 + n * 64, sum[n], buffer);
                 else
                     store_tile<KIND>(f, t, row0 + n * 64, sum[n], buffer);
@@ -228,18 +228,25 @@ template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMa
                              (KIND::HALVES ? KIND::COLUMNS : KIND::TILE_N) / KIND::BLOCKS);
 }
 
+/* Of what the copy engine stores, or adds to. */
+template <class KIND> static int gemm_result_map(const spw_gemm_fused_problem &f, CUtensorMap *c) {
+    constexpr bool ADDS = KIND::EPILOGUE == GEMM_ADD;
+    const spw_gemm_problem &p = f.p;
+    if (KIND::FORM == SPW_GEMM_ROWS) return spw_tensor_map_ragged(c, {p.c, p.columns, p.c_row}, CHUNK, 16);
+    const int wide = KIND::TRANSPOSES ? p.inner : p.columns, high = KIND::TRANSPOSES ? p.columns : p.inner;
+    const spw_tensor_groups experts = {p.experts, p.expert};
+    if (ADDS)
+        return spw_tensor_map_3d_fp32(c, {f.main, wide, p.c_row}, high, experts, 32,
+                                      KIND::TRANSPOSES ? 32 : 16);
+    return spw_tensor_map_3d(c, {p.c, wide, p.c_row}, high, experts, CHUNK, KIND::TRANSPOSES ? CHUNK : 16);
+}
+
 template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_stream stream) {
     void (*kernel)(spw_gemm_fused_problem, CUtensorMap, CUtensorMap, CUtensorMap) = gemm_kernel<KIND>;
     CUtensorMap a = {}, b = {}, c = {};
     if (KIND::GATHERS) f.by_top_k = spw_gemm_divisor_of((unsigned)f.top_k);
     int error = gemm_maps<KIND>(f.p, &a, &b);
-    if (error == 0 && KIND::SENDS)
-        error = KIND::TRANSPOSES ? spw_tensor_map_3d(&c, {f.p.c, f.p.inner, f.p.c_row}, f.p.columns,
-                                                     {f.p.experts, f.p.expert}, CHUNK, CHUNK)
-                : KIND::FORM == SPW_GEMM_WEIGHTS
-                    ? spw_tensor_map_3d(&c, {f.p.c, f.p.columns, f.p.c_row}, f.p.inner,
-                                        {f.p.experts, f.p.expert}, CHUNK, 16)
-                    : spw_tensor_map_ragged(&c, {f.p.c, f.p.columns, f.p.c_row}, CHUNK, 16);
+    if (error == 0 && KIND::SENDS) error = gemm_result_map<KIND>(f, &c);
     if (error == 0)
         error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           KIND::SHARED_BYTES);

@@ -34,34 +34,6 @@ GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *
     store_buffer<KIND::EPILOGUE == GEMM_STREAM>(buffer, to, stride, rows, columns);
 }
 
-/* to, in fp32, grows by the block. */
-GPU_DEVICE void add_sums(const float *block, float *to, long stride, int rows, int columns) {
-    const int row = gpu_lane() / 4, column = gpu_lane() % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        float *at = to + row * stride + j * 8 + column;
-        if (j * 8 + column >= columns) continue;
-        if (row < rows) add_pair(at, block[4 * j], block[4 * j + 1]);
-        if (row + 8 < rows) add_pair(at + 8 * stride, block[4 * j + 2], block[4 * j + 3]);
-    }
-}
-
-/* The same by columns, which are rows of `to`: lanes of neighbouring rows exchange, so that each has two of one column. */
-GPU_DEVICE void add_sums_by_columns(const float *block, float *to, long stride, int rows, int columns) {
-    const int lane = gpu_lane(), row = lane / 4, odd = row & 1, column = lane % 4 * 2 + odd;
-    to += row & ~1;
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-#pragma unroll
-        for (int below = 0; below < 2; below++) {
-            const float first = block[4 * j + 2 * below], second = block[4 * j + 2 * below + 1];
-            const float other = gpu_shuffle_float(odd ? first : second, lane ^ 4);
-            if (j * 8 + column < columns && row + 8 * below < rows)
-                add_pair(to + (j * 8 + column) * stride + 8 * below, odd ? other : first,
-                         odd ? second : other);
-        }
-}
-
 /* sum: gate in the first half of a tile's columns, up in the second. */
 template <class KIND>
 GPU_DEVICE void store_swiglu(const spw_gemm_fused_problem &f, const gemm_tile &t, gemm_rows rows,
@@ -286,64 +258,84 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
 #pragma unroll
         for (int b = 0; b < KIND::TILE_N / 64; b++) {
             const int column = t.n0 + b * 64, columns = (int)width - column;
-            const long at = corner + (KIND::TRANSPOSES ? column * stride + first : first * stride + column);
-            if constexpr (KIND::TRANSPOSES && KIND::EPILOGUE == GEMM_ADD)
-                add_sums_by_columns(sum + b * 32, f.main + at, stride, rows.count, columns);
-            else if constexpr (KIND::EPILOGUE == GEMM_ADD)
-                add_sums(sum + b * 32, f.main + at, stride, rows.count, columns);
-            else
-                store_sums<KIND>(sum + b * 32, buffer, f.p.c + at, stride, rows.count, columns);
+            store_sums<KIND>(sum + b * 32, buffer, f.p.c + corner + first * stride + column, stride,
+                             rows.count, columns);
         }
     }
 }
 
-/* The same by the copy engine, on its way when this returns. */
+/* The same by the copy engine, on its way when this returns; or what main grows by. */
 template <class KIND>
 GPU_DEVICE void send_tile(const CUtensorMap *map, const gemm_tile &t, int row0,
                           const float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
-    constexpr bool ROWS = KIND::FORM == SPW_GEMM_ROWS;
+    constexpr bool ROWS = KIND::FORM == SPW_GEMM_ROWS, ADDS = KIND::EPILOGUE == GEMM_ADD;
+    constexpr int COLUMNS = ADDS ? 32 : 64;
     const bool sender = gpu_lane() == 0;
+    if (ADDS && t.terms == 0) return;
 #pragma unroll
-    for (int b = 0; b < KIND::TILE_N / 64; b++) {
-        const int column = t.n0 + b * 64;
+    for (int b = 0; b < KIND::TILE_N / COLUMNS; b++) {
+        const float *block = sum + b * COLUMNS / 2;
+        const int column = t.n0 + b * COLUMNS;
         if (sender) stores_read();
         __syncwarp();
-        place_sums<typename KIND::element>(sum + b * 32, buffer);
+        if constexpr (ADDS)
+            place_floats(block, buffer);
+        else
+            place_sums<typename KIND::element>(block, buffer);
         fence_async_proxy();
         __syncwarp();
         if (!sender) continue;
         if (ROWS)
             tensor_store_ragged(map, buffer, column, t.first + t.height, t.height - t.m0 - row0);
         else
-            tensor_store(map, buffer, column, t.m0 + row0, t.expert);
+            (ADDS ? tensor_add : tensor_store)(map, buffer, column, t.m0 + row0, t.expert);
         stores_commit();
     }
 }
 
-/* A consumer's 64 rows by columns, which are rows of c: its four warps fill one buffer, 128 bytes of a column. */
+/* 64 columns of a warp's 16 rows to a buffer of columns, 128 bytes each of 64 rows. */
+template <class KIND> GPU_DEVICE void place_columns(const float *block, int warp, unsigned char *buffer) {
+    const int lane = gpu_lane(), to_column = lane >> 4 << 3 | (lane & 7),
+              to_piece = warp * 2 + (lane >> 3 & 1);
+    const uint32_t base = shared_address(buffer) + to_column * 128 + (to_piece ^ (to_column & 7)) * 16;
+    using element = typename KIND::element;
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+        const float *s = block + j * 4;
+        store_matrices_by_columns(base + j * 8 * 128, element::pack(s[0], s[1]), element::pack(s[2], s[3]),
+                                  element::pack(s[4], s[5]), element::pack(s[6], s[7]));
+    }
+}
+
+/* A consumer's 64 rows by columns, which are rows of c, or of main that grows by them: its four warps fill one buffer. */
 template <class KIND>
 GPU_DEVICE void send_columns(const CUtensorMap *map, const gemm_tile &t, int group,
                              const float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
+    constexpr bool ADDS = KIND::EPILOGUE == GEMM_ADD;
+    constexpr int COLUMNS = ADDS ? 32 : 64;
     const int barrier = 2 + group; /* 1 is of both consumers */
-    const int lane = gpu_lane(), to_column = lane >> 4 << 3 | (lane & 7),
-              to_piece = gpu_thread() / 32 % 4 * 2 + (lane >> 3 & 1);
-    const uint32_t base = shared_address(buffer) + to_column * 128 + (to_piece ^ (to_column & 7)) * 16;
+    const int warp = gpu_thread() / 32 % 4, row = t.m0 + group * 64;
     const bool sender = gpu_thread() % 128 == 0;
+    if (ADDS && t.terms == 0) return;
 #pragma unroll
-    for (int b = 0; b < KIND::TILE_N / 64; b++) {
+    for (int b = 0; b < KIND::TILE_N / COLUMNS; b++) {
+        const float *block = sum + b * COLUMNS / 2;
+        const int column = t.n0 + b * COLUMNS;
         if (sender) stores_read();
         named_barrier(barrier, 128);
-#pragma unroll
-        for (int j = 0; j < 8; j += 2) {
-            const float *s = sum + b * 32 + j * 4;
-            store_matrices_by_columns(base + j * 8 * 128, KIND::element::pack(s[0], s[1]),
-                                      KIND::element::pack(s[2], s[3]), KIND::element::pack(s[4], s[5]),
-                                      KIND::element::pack(s[6], s[7]));
-        }
+        if constexpr (ADDS)
+            place_float_columns(block, warp, buffer);
+        else
+            place_columns<KIND>(block, warp, buffer);
         fence_async_proxy();
         named_barrier(barrier, 128);
         if (!sender) continue;
-        tensor_store(map, buffer, t.m0 + group * 64, t.n0 + b * 64, t.expert);
+        if (ADDS) {
+            tensor_add(map, buffer, row, column, t.expert);
+            tensor_add(map, buffer + 32 * 128, row + 32, column, t.expert);
+        } else {
+            tensor_store(map, buffer, row, column, t.expert);
+        }
         stores_commit();
     }
 }

@@ -64,6 +64,7 @@ extern "C" {
  *                   c = w act, row_sum = the sums of s act over SPW_GEMM_ROW_SUM_TILE columns; a gathered or not
  *   activated up and down gradient: the same with another activation than SwiGLU, or a bias: f.curve
  *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
+ *   added pingpong  as weights with `add` and nothing gathered, in tiles of 128 x 192 in turns
  *   wide, pingpong, pairs   either form, nothing gathered; c alone. Tiles of 128 x 256; of 128 x 192 in turns; these in pairs of
  *                   blocks, weight gradients alone and with two blocks or more, else without pairs
  * On AMD's matrix cores one launcher has all activations, up also without h. */
@@ -80,6 +81,9 @@ int spw_launch_gemm_pairs(spw_gemm_form form, spw_gemm_element element, spw_gemm
                           gpu_stream stream);
 int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
                              gpu_stream stream);
+/* Whether Hopper takes tiles of 128 x 192 in turns. */
+int spw_gemm_takes_turns(spw_gemm_form form, const spw_gemm_problem *p);
+int spw_launch_gemm_added_pingpong(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_up_mfma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_down_gradient_mfma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,

@@ -53,6 +53,8 @@ int spw_launch_gemm_down_gradient_wgmma(spw_gemm_element element, spw_gemm_fused
 
 int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
                                   gpu_stream stream) {
+    if (f.add && gather == SPW_GEMM_GATHER_NONE && spw_gemm_takes_turns(SPW_GEMM_WEIGHTS, &f.p))
+        return spw_launch_gemm_added_pingpong(element, f, stream);
     if (element == SPW_GEMM_FP16) return launch_added<SPW_GEMM_FP16>(gather, f, stream);
     return launch_added<SPW_GEMM_BF16>(gather, f, stream);
 }

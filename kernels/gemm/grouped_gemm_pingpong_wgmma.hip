@@ -3,10 +3,12 @@
  * also in pairs of blocks. */
 #include "kernels/gemm/grouped_gemm_consume.h"
 
-template <spw_gemm_element ELEMENT, spw_gemm_form FORM, bool B_OUTER, bool PAIRED = false>
+template <spw_gemm_element ELEMENT, spw_gemm_form FORM, bool B_OUTER, bool PAIRED = false,
+          gemm_epilogue EPILOGUE = GEMM_STORE>
 static int launch_kind(const spw_gemm_fused_problem &f, gpu_stream stream) {
-    return gemm_launch<gemm_kind<ELEMENT, FORM, B_OUTER, 192, SPW_GEMM_GATHER_NONE, GEMM_STORE, SPW_GEMM_SILU,
-                                 false, PAIRED>>(f, stream);
+    return gemm_launch<
+        gemm_kind<ELEMENT, FORM, B_OUTER, 192, SPW_GEMM_GATHER_NONE, EPILOGUE, SPW_GEMM_SILU, false, PAIRED>>(
+        f, stream);
 }
 
 template <spw_gemm_element ELEMENT>
@@ -31,4 +33,10 @@ int spw_launch_gemm_pairs(spw_gemm_form form, spw_gemm_element element, spw_gemm
     f.p = p;
     if (element == SPW_GEMM_FP16) return launch_kind<SPW_GEMM_FP16, SPW_GEMM_WEIGHTS, true, true>(f, stream);
     return launch_kind<SPW_GEMM_BF16, SPW_GEMM_WEIGHTS, true, true>(f, stream);
+}
+
+int spw_launch_gemm_added_pingpong(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    if (element == SPW_GEMM_FP16)
+        return launch_kind<SPW_GEMM_FP16, SPW_GEMM_WEIGHTS, true, false, GEMM_ADD>(f, stream);
+    return launch_kind<SPW_GEMM_BF16, SPW_GEMM_WEIGHTS, true, false, GEMM_ADD>(f, stream);
 }

@@ -34,4 +34,17 @@ GPU_DEVICE void place_floats(const float *block, unsigned char *buffer) {
                        block[4 * j + 2 * half + 1]);
 }
 
+/* 32 columns of a warp's 16 rows, of four warps one below the other, to two buffers of columns, 128 bytes each of 32 rows. */
+GPU_DEVICE void place_float_columns(const float *block, int warp, unsigned char *buffers) {
+    const int row = warp % 2 * 16 + gpu_lane() / 4, pair = gpu_lane() % 4 * 2;
+    const uint32_t base = shared_address(buffers) + warp / 2 * 32 * 128 + row % 4 * 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const int in_block = pair + n % 2, piece = row / 4 + n / 2 * 2;
+            store_number(base + (j * 8 + in_block) * 128 + (piece ^ in_block) * 16, block[4 * j + n]);
+        }
+}
+
 #endif

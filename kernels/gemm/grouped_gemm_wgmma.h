@@ -77,13 +77,13 @@ struct gemm_kind {
     static constexpr int FULL_ARRIVALS = GATHERS ? 1 + 128 : 1;
     static constexpr int COLUMNS = GATES ? TILE_N / 2 : TILE_N; /* of c in a tile */
     /* c is stored by the copy engine. */
-    static constexpr bool SENDS = PINGPONG || (TRANSPOSES && EPILOGUE == GEMM_STORE);
+    static constexpr bool SENDS = PINGPONG || TRANSPOSES || EPILOGUE == GEMM_ADD;
     /* Of a thread. More than there are would be waited for without end. */
     static constexpr int PRODUCER_REGISTERS = GATHERS ? 56 : 40, CONSUMER_REGISTERS = GATHERS ? 224 : 232;
     static_assert(PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <= (1 + CONSUMERS) * THREAD_REGISTERS,
                   "a block's registers");
     static_assert(SHARED_BYTES <= 227 * 1024, "a block's shared memory");
-    static_assert(!PINGPONG || EPILOGUE == GEMM_STORE, "who has a tensor map of c");
+    static_assert(!PINGPONG || EPILOGUE == GEMM_STORE || EPILOGUE == GEMM_ADD, "who has a tensor map of c");
     static_assert(GATHER != SPW_GEMM_GATHER_B, "the operand with fewer columns of a tile is gathered");
     static_assert(!TRANSPOSES || (FORM == SPW_GEMM_WEIGHTS && !PINGPONG), "who stores by columns");
 };

@@ -36,12 +36,13 @@ static long padded(int columns, int tile) { return (columns + tile - 1L) / tile 
  * 1/20 more. docs/validation_gpu.md, "What a hand-over costs". */
 enum { LONGEST_SUM = 4096, SHORT_SUM = 2048, TERMS_A_ROW = 8 };
 
-static bool takes_turns(spw_gemm_form form, const spw_gemm_problem &p) {
-    const long narrow = padded(p.columns, 192), wide = padded(p.columns, 256), rows = p.rows;
-    const long terms = p.inner > SHORT_SUM ? p.inner : SHORT_SUM;
+int spw_gemm_takes_turns(spw_gemm_form form, const spw_gemm_problem *p) {
+    const long narrow = padded(p->columns, 192), wide = padded(p->columns, 256), rows = p->rows;
+    const long terms = p->inner > SHORT_SUM ? p->inner : SHORT_SUM;
     if (narrow < wide) return true;
-    if (form == SPW_GEMM_WEIGHTS) return rows > (long)STREAMED_ROWS * p.experts && 20 * narrow <= 21 * wide;
-    return p.inner <= LONGEST_SUM && TERMS_A_ROW * rows >= terms * p.experts && 25 * narrow <= 26 * wide;
+    if (form == SPW_GEMM_WEIGHTS)
+        return rows > (long)STREAMED_ROWS * p->experts && 20 * narrow <= 21 * wide;
+    return p->inner <= LONGEST_SUM && TERMS_A_ROW * rows >= terms * p->experts && 25 * narrow <= 26 * wide;
 }
 
 /* Two blocks that share columns of b: where a weight gradient's rows are an even number of tiles, of no fewer than these. */
@@ -54,7 +55,7 @@ static bool takes_pairs(spw_gemm_form form, const spw_gemm_problem &p) {
 
 int spw_launch_gemm_wgmma(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
                           gpu_stream stream) {
-    if (!takes_turns(form, p)) return spw_launch_gemm_wide(form, element, p, stream);
+    if (!spw_gemm_takes_turns(form, &p)) return spw_launch_gemm_wide(form, element, p, stream);
     if (takes_pairs(form, p)) return spw_launch_gemm_pairs(form, element, p, stream);
     return spw_launch_gemm_pingpong(form, element, p, stream);
 }

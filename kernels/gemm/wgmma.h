@@ -132,14 +132,13 @@ GPU_DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "mem
 template <int PENDING> GPU_DEVICE void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
-/* Two neighbours of fp32 in memory grow by these numbers. */
-GPU_DEVICE void add_pair(float *to, float x, float y) {
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
-}
 GPU_DEVICE float shared_number(uint32_t address) {
     float number;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(address));
     return number;
+}
+GPU_DEVICE void store_number(uint32_t address, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
 GPU_DEVICE void store_pair(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
