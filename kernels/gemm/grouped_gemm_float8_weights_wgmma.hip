@@ -116,44 +116,55 @@ GPU_DEVICE void send_weights(const CUtensorMap *map, const gemm_tile &t, int row
     }
 }
 
-template <bool ADDS>
-GPU_DEVICE void consume_blocks(const spw_gemm_float8_weights_problem &problem, ring ring,
-                               const CUtensorMap *map_c) {
-    const spw_gemm_problem &p = problem.p;
-    const int group = gpu_uniform(gpu_thread() / 128 - 1), warp = gpu_thread() / 32 - 4,
-              row0 = group * 64 + warp % 4 * 16;
-    const uint32_t scales = shared_address(ring.stages) + SCALES_AT,
-                   row_scale = scales + (row0 + gpu_lane() / 4) * 4,
-                   column_scale = scales + (TILE_M + gpu_lane() % 4 * 2) * 4;
-    unsigned char *buffer = ring.stages + STORE_AT + warp * WARP_PIECE_BYTES;
-    ring_stage<SCALES * 4> at(ring);
-    weights_walk walk;
-    gemm_tile t;
-    walk.start(p);
+/* What a thread sums up, and where it is in the ring. */
+struct consumer {
+    const int group, row0; /* the warpgroup; the warp's first row in a tile */
+    ring_stage<SCALES * 4> at;
+    const uint32_t row_scale, column_scale; /* of the first stage */
     float sum[128], part[64];
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+
+    GPU_MEMBER consumer(const ring &ring, int group, int row0)
+        : group(group), row0(row0), at(ring), row_scale(at.base + SCALES_AT + (row0 + gpu_lane() / 4) * 4),
+          column_scale(at.base + SCALES_AT + (TILE_M + gpu_lane() % 4 * 2) * 4) {}
+    /* The sums of a tile. */
+    GPU_MEMBER void sum_up(int blocks) {
 #pragma unroll
         for (int i = 0; i < 128; i++) sum[i] = 0;
-        const int count = gpu_uniform(block_count(t));
-        if (count != 0) barrier_wait(at.full, at.parity);
-        for (int block = 0; block < count; block++) {
-            const uint32_t a = at.a(group), second = at.b(1), empty = at.empty(),
+        if (blocks == 0) return;
+        barrier_wait(at.full, at.parity);
+        for (int block = 0; block < blocks; block++) {
+            const uint32_t a = at.a(group), b = at.b(), empty = at.empty(),
                            columns = column_scale + at.scales;
-            multiply_half(part, a, at.b(0));
+            multiply_half(part, a, b);
             const float row[2] = {shared_number(row_scale + at.scales),
                                   shared_number(row_scale + at.scales + 8 * 4)};
             wgmma_wait<0>();
             add_scaled(sum, part, row, columns);
-            multiply_half(part, a, second);
+            multiply_half(part, a, b + NEXT_HALF);
             at.step();
-            if (block + 1 < count) barrier_wait(at.full, at.parity);
+            if (block + 1 < blocks) barrier_wait(at.full, at.parity);
             wgmma_wait<0>();
             add_scaled(sum + 64, part, row, columns + HALF * 4);
             __syncwarp();
             /* By every thread: by one of a warp is slower, and racecheck does not follow it. */
             barrier_arrive(empty);
         }
-        send_weights<ADDS>(map_c, t, row0, sum, buffer);
+    }
+};
+
+template <bool ADDS>
+GPU_DEVICE void consume_blocks(const spw_gemm_float8_weights_problem &problem, ring ring,
+                               const CUtensorMap *map_c) {
+    const spw_gemm_problem &p = problem.p;
+    const int group = gpu_uniform(gpu_thread() / 128 - 1), warp = gpu_thread() / 32 - 4;
+    unsigned char *buffer = ring.stages + STORE_AT + warp * WARP_PIECE_BYTES;
+    consumer c(ring, group, group * 64 + warp % 4 * 16);
+    weights_walk walk;
+    gemm_tile t;
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        c.sum_up(gpu_uniform(block_count(t)));
+        send_weights<ADDS>(map_c, t, c.row0, c.sum, buffer);
     }
     if (gpu_lane() == 0) stores_read();
 }

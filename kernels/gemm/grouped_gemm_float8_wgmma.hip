@@ -101,40 +101,52 @@ GPU_DEVICE void send_rows(const CUtensorMap *map, const gemm_tile &t, int row0, 
     }
 }
 
-GPU_DEVICE void consume_float8(const spw_gemm_float8_problem &problem, ring ring, const CUtensorMap *map_c) {
-    const spw_gemm_problem &p = problem.pairs;
-    const int group = gpu_uniform(gpu_thread() / 128 - 1), warp = gpu_thread() / 32 - 4,
-              row0 = group * 64 + warp % 4 * 16;
-    const uint32_t scales = shared_address(ring.stages) + SCALES_AT,
-                   row_scale = scales + (row0 + gpu_lane() / 4) * 4, half_scale = scales + TILE_M * 4;
-    unsigned char *buffer = ring.stages + STAGES * STAGE_BYTES + warp * WARP_BOXES * BOX_BYTES;
-    ring_stage<SCALES * 4> at(ring);
-    gemm_walk<SPW_GEMM_ROWS, TILE_M, TILE_N, BAND> walk;
-    gemm_tile t;
-    walk.start(p);
+/* What a thread sums up, and where it is in the ring. */
+struct consumer {
+    const int group, row0; /* the warpgroup; the warp's first row in a tile */
+    ring_stage<SCALES * 4> at;
+    const uint32_t row_scale, half_scale; /* of the first stage */
     float sum[128], part[64];
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+
+    GPU_MEMBER consumer(const ring &ring, int group, int row0)
+        : group(group), row0(row0), at(ring), row_scale(at.base + SCALES_AT + (row0 + gpu_lane() / 4) * 4),
+          half_scale(at.base + SCALES_AT + TILE_M * 4) {}
+    /* The sums of a tile. */
+    GPU_MEMBER void sum_up(int blocks) {
 #pragma unroll
         for (int i = 0; i < 128; i++) sum[i] = 0;
-        const int count = gpu_uniform(t.terms == 0 ? 0 : problem.blocks);
-        if (count != 0) barrier_wait(at.full, at.parity);
-        for (int block = 0; block < count; block++) {
-            const uint32_t a = at.a(group), second = at.b(1), empty = at.empty();
-            multiply_half(part, a, at.b(0));
+        if (blocks == 0) return;
+        barrier_wait(at.full, at.parity);
+        for (int block = 0; block < blocks; block++) {
+            const uint32_t a = at.a(group), b = at.b(), empty = at.empty();
+            multiply_half(part, a, b);
             const float row[2] = {shared_number(row_scale + at.scales),
                                   shared_number(row_scale + at.scales + 8 * 4)};
             const float half[2] = {shared_number(half_scale + at.scales),
                                    shared_number(half_scale + at.scales + 4)};
             wgmma_wait<0>();
             add_scaled(sum, part, row[0] * half[0], row[1] * half[0]);
-            multiply_half(part, a, second);
+            multiply_half(part, a, b + NEXT_HALF);
             at.step();
-            if (block + 1 < count) barrier_wait(at.full, at.parity);
+            if (block + 1 < blocks) barrier_wait(at.full, at.parity);
             wgmma_wait<0>();
             if (gpu_thread() % 128 == 0) barrier_arrive(empty);
             add_scaled(sum + 64, part, row[0] * half[1], row[1] * half[1]);
         }
-        send_rows(map_c, t, row0, sum, buffer);
+    }
+};
+
+GPU_DEVICE void consume_float8(const spw_gemm_float8_problem &problem, ring ring, const CUtensorMap *map_c) {
+    const spw_gemm_problem &p = problem.pairs;
+    const int group = gpu_uniform(gpu_thread() / 128 - 1), warp = gpu_thread() / 32 - 4;
+    unsigned char *buffer = ring.stages + STAGES * STAGE_BYTES + warp * WARP_BOXES * BOX_BYTES;
+    consumer c(ring, group, group * 64 + warp % 4 * 16);
+    gemm_walk<SPW_GEMM_ROWS, TILE_M, TILE_N, BAND> walk;
+    gemm_tile t;
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        c.sum_up(gpu_uniform(t.terms == 0 ? 0 : problem.blocks));
+        send_rows(map_c, t, c.row0, c.sum, buffer);
     }
     if (gpu_lane() == 0) stores_read();
 }
