@@ -50,6 +50,12 @@ struct gathered_rows : share<true, 4> {
     }
 };
 
+/* An operand of the weights' gradient, gathered or in order. group: where the group's rows begin that lie in order. */
+struct operand {
+    const spw_bf16 *array, *group;
+    int width, stride, column0;
+};
+
 /* Of 24 bits: multiplied in a quarter of the time. */
 GPU_DEVICE unsigned small(unsigned number) { return number & 0xffffff; }
 
@@ -62,14 +68,13 @@ template <int LOADS> struct gathered_terms : share<false, LOADS> {
     numbers assigned, coming; /* of the next load, and of the one behind it */
     unsigned inverse, row_bytes, column, from[LOADS];
 
-    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const spw_bf16 *array, int stride, int column0,
-                          const gemm_tile &t) {
+    GPU_MEMBER void start(const spw_gemm_fused_problem &f, operand o, const gemm_tile &t) {
         const int along = this->along(), across = this->across();
-        assignment = f.assignment, inverse = token_inverse(f.top_k), row_bytes = (unsigned)stride * 2;
+        assignment = f.assignment, inverse = token_inverse(f.top_k), row_bytes = (unsigned)o.stride * 2;
         behind = (unsigned)(t.first + t.rows) * 4, next = (unsigned)(t.first + along) * 4;
-        this->base = array, this->bytes = (unsigned)f.tokens * row_bytes;
+        this->base = o.array, this->bytes = (unsigned)(f.tokens - 1) * row_bytes + (unsigned)o.width * 2;
         this->to = this->first_place();
-        column = (unsigned)(column0 + across) * 2;
+        column = (unsigned)(o.column0 + across) * 2;
         assigned = load_assigned(), coming = load_assigned();
     }
     GPU_MEMBER numbers load_assigned() {
@@ -357,15 +362,10 @@ GPU_DEVICE void store_weights(const spw_gemm_fused_problem &f, const gemm_tile &
         add_tile(t, f.p.columns, {f.main + corner, f.p.c_row}, m0, n0, sum);
 }
 
-/* An operand of the weights' gradient, gathered or in order. group: where the group's rows begin that lie in order. */
-struct operand {
-    const spw_bf16 *array, *group;
-    int width, stride, column0;
-};
 template <int LOADS>
 GPU_DEVICE void start(gathered_terms<LOADS> &to, const spw_gemm_fused_problem &f, operand o,
                       const gemm_tile &t) {
-    to.start(f, o.array, o.stride, o.column0, t);
+    to.start(f, o, t);
 }
 template <int LOADS>
 GPU_DEVICE void start(share<false, LOADS> &to, const spw_gemm_fused_problem &, operand o,

@@ -17,7 +17,7 @@ import torch
 
 _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums",
                "float8_rows", "float8_weights", "float8_product", "float8_weight_gradient")
-_PRODUCTS = ("forward", "input_gradient", "weight_gradient", "up", "down_gradient")  # whose first two operands, and one result, may be views
+_PRODUCTS = ("forward", "input_gradient", "weight_gradient", "up", "down_gradient")  # first two operands and a result may be views
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
 _ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # the same
@@ -80,7 +80,8 @@ def _run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes)
         views = (*operands[:2], result)
         sizes.update(_strides(left=views[0], right=views[1], result=result))
     for array in (*operands, *results):
-        if array is not None and (array.device != device or not (_is_view(array) if any(array is v for v in views) else array.is_contiguous())):
+        taken = array is None or array.is_contiguous() or (any(array is view for view in views) and _is_view(array))
+        if not taken or (array is not None and array.device != device):
             raise ValueError(f"an array of {tuple(array.shape)} on {array.device} with strides {array.stride()}; contiguous on {device} "
                              "would be right")
     call = _Call(operation=_OPERATIONS.index(operation), device=-1, element=_ELEMENTS.index(dtype), **sizes)
@@ -181,7 +182,8 @@ _gemm.register_autograd(_gemm_backward, setup_context=_gemm_setup)
 
 
 @torch.library.custom_op("spillway::grouped_gemm_out", mutates_args=("out",))
-def _gemm_out(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, out: torch.Tensor, transposed: bool, multiprocessors: int = 0) -> None:
+def _gemm_out(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, out: torch.Tensor, transposed: bool,
+              multiprocessors: int = 0) -> None:
     inner, wide = _widths(w, transposed)
     _expect(x, (x.shape[0], inner), "x", w.dtype), _expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
     _expect(out, (x.shape[0], wide), "out", x.dtype)
@@ -203,8 +205,9 @@ def grouped_gemm(x, w, offset, *, transposed=False, multiprocessors=0, out=None)
     out     an array for the result, which may be a view; None: a new one. Without gradients
     returns [rows, out], each sum rounded once; in fp16 65520 and more become infinity. On a GPU `in` and `out` are multiples of 8.
 
-    x, w and the gradient of the result may be views: of rows, and of matrices of experts, that lie apart. They are taken where they are if a
-    row is contiguous and, on a GPU, all strides and the first element's place are multiples of 16 bytes, else copied; `out` is refused.
+    x, w and the gradient of the result may be views: of rows, and of matrices of experts, that lie apart. They are taken where they are
+    if a row is contiguous and, on a GPU, all strides and the first element's place are multiples of 16 bytes, else copied; `out` is
+    refused.
     """
     if out is None:
         return _gemm(x, w, offset, bool(transposed), _limit(multiprocessors))
@@ -427,7 +430,7 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
              an exchange between GPUs on another stream. 0: all of them
     returns  [tokens, hidden]; gradients of x, weight, w_up, w_down, b_up and b_down
 
-    x, w_up, w_down, the gradient of the result and main_grads may be views as grouped_gemm takes them; main_grads that cannot be are refused.
+    x, w_up, w_down, the gradient of the result and main_grads may be views as grouped_gemm takes them; other main_grads are refused.
     """
     experts_ = w_up.shape[0]
     numbers = _activation_numbers(activation, interleaved, limit, alpha, multiprocessors)

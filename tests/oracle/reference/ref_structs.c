@@ -17,7 +17,15 @@ int main(void) {
     FIELD(spw_gemm_shape, transposed);
     FIELD(spw_gemm_shape, element);
     FIELD(spw_gemm_shape, multiprocessors);
+    FIELD(spw_gemm_shape, stride);
     SIZE(spw_gemm_shape);
+    FIELD(spw_gemm_strides, left);
+    FIELD(spw_gemm_strides, right);
+    FIELD(spw_gemm_strides, result);
+    FIELD(spw_gemm_strides, expert);
+    FIELD(spw_gemm_strides, h);
+    FIELD(spw_gemm_strides, d_h);
+    SIZE(spw_gemm_strides);
     FIELD(spw_router, tokens);
     FIELD(spw_router, experts);
     FIELD(spw_router, top_k);

@@ -12,9 +12,13 @@ size = ctypes.c_size_t
 pointer = ctypes.c_void_p
 
 
+class GemmStrides(ctypes.Structure):
+    _fields_ = [(name, size) for name in ("left", "right", "result", "expert", "h", "d_h")]
+
+
 class GemmShape(ctypes.Structure):
     _fields_ = [("experts", size), ("rows", size), ("in", size), ("out", size), ("transposed", ctypes.c_bool),
-                ("element", ctypes.c_int), ("multiprocessors", size)]
+                ("element", ctypes.c_int), ("multiprocessors", size), ("stride", GemmStrides)]
 
 
 class Router(ctypes.Structure):
@@ -57,7 +61,8 @@ class MoeGradients(ctypes.Structure):
 
 # name in C -> class here and the names of its fields in C, where they differ
 C_NAMES = {
-    "spw_gemm_shape": (GemmShape, None), "spw_router": (Router, None), "spw_swiglu": (Swiglu, None),
+    "spw_gemm_shape": (GemmShape, None), "spw_gemm_strides": (GemmStrides, None), "spw_router": (Router, None),
+    "spw_swiglu": (Swiglu, None),
     "spw_moe_shape": (MoeShape, None), "spw_moe_weights": (MoeWeights, None), "spw_plan": (Plan, None),
     "spw_moe_state": (MoeState, None), "spw_moe_gradients": (MoeGradients, None),
     "spw_expert_weights": (Three, ("w0", "w1", "wo")), "spw_expert_state": (Three, ("gate", "up", "act")),
