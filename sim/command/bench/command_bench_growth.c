@@ -20,15 +20,15 @@ static const double MIB = 1048576.0;
 typedef struct bench_options {
     const char *name[MOST_AXES];
     size_t names;
-    bool only; /* `command` alone is measured */
-    spw_growth_command command;
+    bool only, asked[SPW_GROWTH_COMMANDS]; /* `only`: those that are asked for, else all */
     uint64_t repeats;
     spw_format format;
     spw_status status;
 } bench_options;
 
 static const struct argp_option own_options[] = {
-    {"command", 'c', "plan|replay|search", 0, "measure this alone (default: all that the axis has)", 0},
+    {"command", 'c', "plan|replay|search", 0,
+     "measure this alone, may be repeated (default: all that the axis has)", 0},
     {"repeats", 'n', "N", 0, "processes of each value (default: 3); the least time is printed", 0},
     {"format", 'f', "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
@@ -37,8 +37,7 @@ static const struct argp_option own_options[] = {
 static spw_status find_command(const char *text, bench_options *o) {
     for (size_t i = 0; i < SPW_GROWTH_COMMANDS; i++)
         if (strcmp(text, spw_growth_command_names[i]) == 0) {
-            o->only = true;
-            o->command = (spw_growth_command)i;
+            o->only = o->asked[i] = true;
             return SPW_OK;
         }
     return spw_fail(SPW_EARG, "--command '%s' is unknown; it is plan, replay or search", text);
@@ -93,7 +92,7 @@ static spw_status measure(const spw_growth_axis *axis, spw_growth_command comman
         spw_process_use_of(&(spw_process){SPW_OWN_PROGRAM, words.word, .one_thread = true, .explains = true},
                            repeats, &use, &good));
     if (!good)
-        SPW_TRY(spw_fail(SPW_ECONFIG, "axis %s, %s at %zu: its process failed", axis->name,
+        SPW_TRY(spw_fail(SPW_ECONFIG, "%s: %s at %zu: its process failed", axis->part[command].words_place,
                          spw_growth_command_names[command], value));
     out->value[i] = (double)value;
     out->seconds[i] = use.least_s;
@@ -116,7 +115,8 @@ static void add_rows(const char *axis, const char *command, const measured *m, s
         spw_table_text(spw_table_in(table, "axis", "axis"), axis);
         spw_table_count(spw_table_in(table, "value", "value"), (uint64_t)m->value[i]);
         spw_table_scaled(spw_table_in(table, "process_s", "ms"), m->seconds[i], 1e-3, "%.0f");
-        spw_table_scaled(spw_table_in(table, "process_bytes", "MiB"), m->bytes[i], MIB, "%.0f");
+        spw_table_count_of(spw_table_in(table, "process_bytes", "MiB"), true, (uint64_t)m->bytes[i], MIB,
+                           "%.0f");
         spw_table_real(spw_table_in(table, "time_exponent", "time as value^"), of_time.exponent, "%.2f");
         spw_table_real(spw_table_in(table, "time_error", "+-"), of_time.error, "%.2f");
         spw_table_real(spw_table_in(table, "memory_exponent", "memory as value^"), of_memory.exponent,
@@ -132,21 +132,30 @@ static void add_rows(const char *axis, const char *command, const measured *m, s
 }
 
 static bool is_measured(const spw_growth_axis *axis, const bench_options *o, size_t command) {
-    return axis->part[command].values > 0 && (!o->only || command == o->command);
+    return axis->part[command].values > 0 && (!o->only || o->asked[command]);
 }
 
-/* All axes are read before the first is measured. */
+/* No two axes' rows have one name. */
+static spw_status check_name(const bench_options *o, const spw_growth_axis *axis, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(axis[i].name, axis[count].name) == 0)
+            return spw_fail(SPW_EARG, "axis %s is given twice, as %s and as %s; keep one, or rename its file",
+                            axis[i].name, o->name[i], o->name[count]);
+    return SPW_OK;
+}
+
+/* All axes are read, and all their values looked at, before the first is measured. */
 static spw_status read_axes(const bench_options *o, spw_growth_axis *axis, size_t *values) {
     spw_status status = SPW_OK;
     *values = 0;
     for (size_t i = 0; i < o->names; i++) {
         SPW_TRY(spw_growth_axis_read(o->name[i], &axis[i]));
+        SPW_TRY(check_name(o, axis, i));
+        SPW_TRY(spw_growth_case_check(&axis[i]));
         for (size_t command = 0; command < SPW_GROWTH_COMMANDS; command++)
             if (is_measured(&axis[i], o, command)) *values += axis[i].part[command].values;
     }
-    if (*values == 0)
-        SPW_TRY(spw_fail(SPW_EARG, "--command %s: no axis of these has it",
-                         spw_growth_command_names[o->command]));
+    if (*values == 0) SPW_TRY(spw_fail(SPW_EARG, "no axis of these has what --command asks for"));
 
 cleanup:
     return status;

@@ -181,14 +181,14 @@ static spw_status add_row(const bench_job *job, const bench_options *o, spw_tabl
     spw_table_text(spw_table_in(table, "gpus", "GPUs"), gpus);
     spw_table_scaled(spw_table_in(table, "in_one_process_s", "in one process, ms"), in_turn, 1e-3, "%.0f");
     spw_table_scaled(spw_table_in(table, "process_s", "a process, ms"), own.median_s, 1e-3, "%.0f");
-    spw_table_scaled(spw_table_in(table, "process_bytes", "MiB"), own.bytes, MIB, "%.0f");
+    spw_table_count_of(spw_table_in(table, "process_bytes", "MiB"), true, (uint64_t)own.bytes, MIB, "%.0f");
     if (o->beside == NULL) goto cleanup;
     spw_table_scaled(spw_table_in(table, "other_in_one_process_s", "the other's, ms"),
                      there ? other.said : NAN, 1e-3, "%.0f");
     spw_table_scaled(spw_table_in(table, "other_process_s", "its process, ms"), there ? other.median_s : NAN,
                      1e-3, "%.0f");
-    spw_table_scaled(spw_table_in(table, "other_process_bytes", "its MiB"), there ? other.bytes : NAN, MIB,
-                     "%.0f");
+    spw_table_count_of(spw_table_in(table, "other_process_bytes", "its MiB"), there, (uint64_t)other.bytes,
+                       MIB, "%.0f");
     spw_table_real(spw_table_in(table, "in_one_process_ratio", "over ours"),
                    there ? other.said / in_turn : NAN, "%.1f");
     spw_table_real(spw_table_in(table, "process_ratio", "its process over ours"),
