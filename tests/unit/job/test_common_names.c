@@ -99,8 +99,8 @@ static void test_distributions(void) {
         CHECK_STATUS(spw_distribution_parse(rows[i].text, &d), SPW_EARG);
         CHECK(said(rows[i].advice));
     }
-    CHECK_STATUS(spw_distribution_parse("balanced", &d), SPW_EARG);
-    CHECK(said("did you mean 'uniform'?"));
+    CHECK_STATUS(spw_distribution_parse("even", &d), SPW_EARG);
+    CHECK(said("did you mean 'balanced'?"));
     CHECK_STATUS(spw_distribution_parse("run.h5", &d), SPW_EARG);
     CHECK(said("a trace is not a distribution"));
     CHECK_OK(spw_distribution_parse("zipf:exponent=1.0", &d));
