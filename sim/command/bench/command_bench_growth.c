@@ -3,10 +3,10 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/command/bench/bench_common.h"
 #include "sim/command/bench/growth_axis.h"
 #include "sim/command/bench/growth_case.h"
 #include "sim/command/bench/process_use.h"
-#include "sim/command/job_options.h"
 #include "sim/statistics/power_law.h"
 
 #include <math.h>
@@ -21,16 +21,12 @@ typedef struct bench_options {
     const char *name[MOST_AXES];
     size_t names;
     bool only, asked[SPW_GROWTH_COMMANDS]; /* `only`: those that are asked for, else all */
-    uint64_t repeats;
-    spw_format format;
-    spw_status status;
+    spw_bench_common common;
 } bench_options;
 
 static const struct argp_option own_options[] = {
     {"command", 'c', "plan|replay|search", 0,
      "measure this alone, may be repeated (default: all that the axis has)", 0},
-    {"repeats", 'n', "N", 0, "processes of each value (default: 3); the least time is printed", 0},
-    {"format", 'f', "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
 };
 
@@ -46,29 +42,27 @@ static spw_status find_command(const char *text, bench_options *o) {
 static error_t bench_growth_parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->common; return 0;
     case 'c':
-        if (o->status == SPW_OK) o->status = find_command(text, o);
-        return 0;
-    case 'n':
-        if (o->status == SPW_OK)
-            o->status = spw_parse_count("--repeats", text, SPW_PROCESS_REPEATS, &o->repeats);
-        return 0;
-    case 'f':
-        if (o->status == SPW_OK) o->status = spw_command_format(text, &o->format);
+        if (o->common.status == SPW_OK) o->common.status = find_command(text, o);
         return 0;
     case ARGP_KEY_ARG: spw_command_add_word(text, state, o->name, &o->names, MOST_AXES, "axes"); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child children[] = {{.argp = &spw_bench_repeats_argp}, {0}};
+
 static const struct argp argp = {
     .options = own_options,
+    .children = children,
     .parser = bench_growth_parse,
     .args_doc = "[AXIS|FILE.yaml]...",
     .doc =
         "How processor time and peak memory of plan, replay and search grow along an axis, all else being "
         "equal (default: gpus, experts, layers, steps, micro-batches, stages, points and tokens, which takes "
-        "minutes). Each value is a process of its own with one thread. The last row of an axis has the "
+        "minutes). Each value is a process of its own with one thread, three times unless --repeats says "
+        "otherwise; the least time is printed. The last row of an axis has the "
         "exponents of a power law through the upper half of its values, with their standard errors, and "
         "whether one of them is above 1 by more than twice its error.",
 };
@@ -175,7 +169,7 @@ static spw_status measure_all(const bench_options *o, spw_table *table) {
             measured m = {.values = 0};
             if (!is_measured(&axis[i], o, command)) continue;
             while (m.values < axis[i].part[command].values) {
-                SPW_TRY(measure(&axis[i], (spw_growth_command)command, o->repeats, &files, &m));
+                SPW_TRY(measure(&axis[i], (spw_growth_command)command, o->common.repeats, &files, &m));
                 spw_progress_update(&progress, ++done);
             }
             add_rows(axis[i].name, spw_growth_command_names[command], &m, table);
@@ -189,17 +183,16 @@ cleanup:
 }
 
 spw_status spw_command_bench_growth(int argc, char **argv) {
-    bench_options o = {.repeats = REPEATS};
+    bench_options o = {.common.repeats = REPEATS};
     spw_table *table = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    SPW_TRY(o.status);
-    if (o.repeats == 0) SPW_TRY(spw_fail(SPW_EARG, "--repeats 0 measures nothing: write 1 or more"));
+    SPW_TRY(o.common.status);
     if (o.names == 0)
         while (spw_growth_names[o.names] != NULL) o.name[o.names] = spw_growth_names[o.names], o.names++;
     SPW_TRY(spw_table_create(NULL, &table));
     SPW_TRY(measure_all(&o, table));
-    SPW_TRY(spw_table_print(table, o.format, stdout));
+    SPW_TRY(spw_table_print(table, o.common.format, stdout));
 
 cleanup:
     spw_table_destroy(table);
