@@ -154,6 +154,9 @@ for words, say in ((["bad.yaml"], "nothing is measured"),
                    (["tiny.yaml", "--format", "xml"], "xml")):
     done = bench(scratch / words[0], *words[1:])
     check(done.returncode == 2 and say in done.stderr and done.stdout == "", f"{words}: {done.returncode} {done.stderr}")
+(scratch / "trace.yaml").write_bytes(b"\x89HDF\r\n\x1a\n")
+done = bench(scratch / "trace.yaml")
+check(done.returncode == 2 and "; an axis is an axis' YAML file" in done.stderr, f"{done}")
 done = bench(scratch / "nowhere.yaml")
 check(done.returncode == 3 and "nowhere.yaml" in done.stderr, f"{done}")
 print(f"{checks} checks")
