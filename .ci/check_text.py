@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails on prose that is hard to read: sentences of more than 30 words, lines of more than 120 columns, private words.
+"""Fails on prose that is hard to read: sentences of more than 30 words, lines of more than 120 columns, private words; and on
+code and the prose of exempt files with lines of more than 140.
 
     python3 .ci/check_text.py [ROOT] [--all]     --all: the exempt files, too, with the number of findings of each
 
@@ -9,7 +10,7 @@ import pathlib
 import re
 import sys
 
-MOST_WORDS, MOST_COLUMNS = 30, 120
+MOST_WORDS, MOST_COLUMNS, MOST_ANYWHERE = 30, 120, 140
 PRIVATE = {  # what no newcomer knows -> what to write
     r"cannot be:": "skipped",
     r"of old\b": "earlier",
@@ -22,7 +23,7 @@ PRIVATE = {  # what no newcomer knows -> what to write
     r"\bwhat it holds\b": "its content",
     r"\bgives way to\b": "overrides",
 }
-# Not mended yet. A file leaves this list when it has no findings; none joins it.
+# Not mended yet but for MOST_ANYWHERE. A file leaves this list when it has no findings; none joins it.
 EXEMPT = """
 docs/schemes.md docs/validation.md docs/validation_gpu.md docs/validation_memory.md docs/validation_time_megatron.md
 """.split()
@@ -37,7 +38,7 @@ def paragraphs(text):
         code = code != fence
         bullet = re.match(r"\s*([-*]|\d+\.)\s", line)
         skip = code or fence or line.lstrip().startswith(("|", "#", "!", "<")) or (line.startswith("    ") and not part)
-        if not skip and len(line) > MOST_COLUMNS and not re.search(r"\S{90,}", line):
+        if len(line) > (MOST_ANYWHERE if code else MOST_COLUMNS) and (code or not skip) and not re.search(r"\S{90,}", line):
             long_lines.append((number, len(line)))
         if (skip or bullet or not line.strip()) and part:
             found.append((start, " ".join(part)))
@@ -60,6 +61,12 @@ def count(sentence):
     return sum(bool(re.search(r"\w", word)) for word in sentence.split())
 
 
+def columns(what):
+    """Of a finding about a line's length; 0 of another."""
+    said = re.fullmatch(r"a line of (\d+) columns", what)
+    return int(said[1]) if said else 0
+
+
 def findings(path):
     parts, long_lines = paragraphs(path.read_text())
     for number, length in long_lines:
@@ -79,8 +86,9 @@ def judge_itself():
     def found(text):
         parts, long_lines = paragraphs(text)
         return len(long_lines) + sum(count(s) > MOST_WORDS for _, part in parts for s in sentences(part))
-    good = ["of " * 30 + ".", "```\n" + "x" * 130 + " y\n```\nword.", "| " + "word " * 40 + "|", "- " + "a. " * 35, "a `" + "c " * 40 + "` b."]
-    bad = ["word " * 31 + ".", ("word " * 16 + "\n") * 2, "- " + "word " * 31, "eight by. " * 13]
+    good = ["of " * 30 + ".", "```\n" + "x" * 130 + " y\n```\nword.", "```\n" + "of " * 46 + "\n```",
+            "| " + "word " * 40 + "|", "- " + "a. " * 35, "a `" + "c " * 40 + "` b."]
+    bad = ["```\n" + "of " * 50 + "\n```", "word " * 31 + ".", ("word " * 16 + "\n") * 2, "- " + "word " * 31, "eight by. " * 13]
     return all(found(text) == 0 for text in good) and all(found(text) > 0 for text in bad)
 
 
@@ -100,7 +108,7 @@ def main():
             if not found:
                 print(f"{name} has no findings: take it from the exempt files")
                 bad += 1
-            continue
+            found = [(number, what) for number, what in found if columns(what) > MOST_ANYWHERE]
         for number, what in found:
             print(f"{name}:{number}: {what}")
         bad += len(found)

@@ -109,21 +109,33 @@ static void set_up_threads(char **argv) {
     if (again) (void)execv("/proc/self/exe", argv);
 }
 
+static char *
+    noted; /* what wait_passively() has put the setting in place of, until main puts it back; NULL: nothing */
+
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 /* Before any library's own start, where no function of C may be called yet: the setting takes the place of what a shell notes
- * for itself in `_`, as the array has no room for one more. Saves the second start of set_up_threads. */
+ * for itself, `_` or, where it has replaced itself by the program, its folder, as the array has no room for one more. Saves the second
+ * start of set_up_threads. */
 __attribute__((no_sanitize("address"), no_sanitize("thread"))) static void
 wait_passively(int argc, char **argv, char **all) {
     static char passive[] = "OMP_WAIT_POLICY=passive";
-    char **shell = NULL;
+    static const char notes[][8] = {"_=", "PWD=", "OLDPWD=", "SHLVL="};
+    enum { NOTES = sizeof notes / sizeof *notes };
+    char **place = NULL;
+    size_t best = NOTES;
     (void)argc, (void)argv;
     for (char **one = all; *one != NULL; one++) {
         size_t same = 0;
         while (passive[same] != '=' && (*one)[same] == passive[same]) same++;
         if (passive[same] == '=' && (*one)[same] == '=') return;
-        if ((*one)[0] == '_' && (*one)[1] == '=') shell = one;
+        for (size_t i = 0; i < best; i++) {
+            for (same = 0; notes[i][same] != '\0' && (*one)[same] == notes[i][same];) same++;
+            if (notes[i][same] == '\0') best = i, place = one;
+        }
     }
-    if (shell != NULL) *shell = passive;
+    if (place == NULL) return;
+    noted = *place;
+    *place = passive;
 }
 
 __attribute__((section(".preinit_array"),
@@ -210,6 +222,7 @@ static int run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    if (noted != NULL) (void)putenv(noted);
     set_up_threads(argv);
     set_up_memory();
     return spw_supervise(argc, argv, run);

@@ -140,7 +140,7 @@ OPTIONS = {  # command: its options as keywords, and what they are
         "drop_at_most": "what is called fastest drops at most P percent of the assignments (default: 1)",
         "imbalance": "for times, rows, drops and memory that follows the routing: the fullest rank is chosen X times the mean at expert-parallel size N (default: the job's), and as much at other sizes as the same experts make",
         "layers": "positions of the trace's layers, half open (default: all)",
-        "routing": "routing that is generated, by the names of `trace generate --distribution` (default: reference, as uneven as a run late in training; uniform: without any unevenness but chance)",
+        "routing": "routing that is generated, by the names of `trace generate --distribution` (default: reference, as uneven as a run late in training; balanced: without any unevenness but chance)",
         "routing_steps": "steps of generated routing (default: as many as show how it changes, 1 where it does not)",
         "routing_tokens": "most tokens of generated routing that are drawn for a step, in all its layers together, as 1M (default: 1048576): fewer take less time, and rows and drops are less exact",
         "seed": "of draws and of generated routing (default: 1)",

@@ -82,7 +82,7 @@ def plan(
         plan("job.yaml", trace="trace.h5", expert_parallel="all", tokens="1T")
 
     With search=True it is a Search, with until="oom" an Until; search() and until() say the same.
-    Without trace= or routing= the routing is as uneven as that of a model late in its training; routing="uniform" is even.
+    Without trace= or routing= the routing is as uneven as that of a model late in its training; routing="balanced" is even.
     """
     return _planner.ask_plan(**_given(locals()))
 

@@ -306,28 +306,53 @@ static size_t add_layout(struct argp *argp, struct argp_child children[MOST_CHIL
 
 /* --- Examples below the options --- */
 
+enum { EXAMPLE_WIDTH = 72 }; /* argp breaks lines at 79 characters */
+
+/* A comment of as many lines as it takes. */
+static void print_purpose(const char *purpose, FILE *out) {
+    size_t used = 0;
+    for (const char *word = purpose; *word != '\0';) {
+        const size_t length = strcspn(word, " ");
+        if (used == 0 || used + 1 + length > EXAMPLE_WIDTH) {
+            fputs(used == 0 ? "  # " : "\n  # ", out);
+            used = 0;
+        }
+        used += (size_t)fprintf(out, "%s%.*s", used > 0 ? " " : "", (int)length, word);
+        word += length + (word[length] == ' ');
+    }
+    (void)fputc('\n', out);
+}
+
+/* A command, which goes on behind a backslash where it is long. An option and its value stay together. */
+static void print_line(const char *line, FILE *out) {
+    size_t used = 0;
+    (void)fputs("  ", out);
+    for (const char *word = line; *word != '\0';) {
+        size_t length = strcspn(word, " ");
+        if (word[0] == '-' && word[length] == ' ' && word[length + 1] != '-')
+            length += 1 + strcspn(word + length + 1, " ");
+        if (used > 0 && used + 1 + length > EXAMPLE_WIDTH) {
+            (void)fputs(" \\\n     ", out);
+            used = 4;
+        }
+        used += (size_t)fprintf(out, "%s%.*s", used > 0 ? " " : "", (int)length, word);
+        word += length + (word[length] == ' ');
+    }
+    (void)fputc('\n', out);
+}
+
 static bool is_example_of(const spw_example *e, const char *command) {
     const size_t length = strlen(command);
     return strncmp(e->page, command, length) == 0 && (e->page[length] == '\0' || e->page[length] == ' ');
 }
 
 void spw_command_examples(const char *command, FILE *out) {
-    enum { WIDTH = 72 }; /* argp breaks lines at 79 characters */
     const char *heading = "Examples:\n";
     for (const spw_example *e = spw_examples; e->page != NULL; e++) {
-        size_t used = 0;
         if (!is_example_of(e, command)) continue;
-        fprintf(out, "%s  # %s\n  ", heading, e->purpose);
-        for (const char *word = e->line; *word != '\0';) { /* a long line goes on behind a backslash */
-            const size_t length = strcspn(word, " ");
-            if (used > 0 && used + 1 + length > WIDTH) {
-                (void)fputs(" \\\n     ", out);
-                used = 4;
-            }
-            used += (size_t)fprintf(out, "%s%.*s", used > 0 ? " " : "", (int)length, word);
-            word += length + (word[length] == ' ');
-        }
-        (void)fputc('\n', out);
+        (void)fputs(heading, out);
+        print_purpose(e->purpose, out);
+        print_line(e->line, out);
         heading = "";
     }
 }

@@ -154,7 +154,7 @@ static void describe_routing(const spw_plan_options *o, const spw_trace_info *in
         if (unsaid)
             (void)snprintf(
                 out + strlen(out), size - strlen(out),
-                "; assumed, as no routing was named: --trace has your own, --routing uniform is even "
+                "; assumed, as no routing was named: --trace has your own, --routing balanced is even "
                 "(docs/routing.md)");
         if (info->ranks < spw_grid_token_ranks(&o->job.job))
             (void)snprintf(out + strlen(out), size - strlen(out),

@@ -205,7 +205,7 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "moe_paged_stash_buffer_size_factor_cpu", .ours = "@stash_host"},
     {.theirs = "moe_paged_stash_page_size", .ours = "@stash_page"},
     {.theirs = "moe_router_force_load_balancing",
-     .why = "routing is forced to be even: ask with --routing uniform"},
+     .why = "routing is forced to be even: ask with --routing balanced"},
     {.theirs = "moe_use_legacy_grouped_gemm", .why = KERNEL},
     {.theirs = "moe_grouped_gemm", .ours = "@grouped", .values = yes_no},
     /* the model */

@@ -5,6 +5,7 @@
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
 #include "sim/job/recipe/megatron_keys.h"
+#include "sim/print/plural.h"
 
 static const size_t MOST_TOKENS = (size_t)1 << 31; /* of one GPU */
 
@@ -41,9 +42,10 @@ static spw_status fail_size(const spw_job *job, const char *name, size_t size, s
     size_t less = size, more = size;
     while (gpus % less != 0) less--;
     while (more < gpus && gpus % more != 0) more++;
-    return spw_fail(
-        SPW_ECONFIG, "%s %zu does not divide the %zu GPUs of cluster '%s' (%zu nodes x %zu); %zu and %zu do",
-        name, size, gpus, job->cluster.name, job->cluster.nodes, job->cluster.gpus_per_node, less, more);
+    return spw_fail(SPW_ECONFIG,
+                    "%s %zu does not divide the %zu GPUs of cluster '%s' (%zu node%s x %zu); %zu and %zu do",
+                    name, size, gpus, job->cluster.name, job->cluster.nodes, spw_plural(job->cluster.nodes),
+                    job->cluster.gpus_per_node, less, more);
 }
 
 /* In both functions `key` is where the job file is to be changed. */
@@ -62,10 +64,11 @@ static spw_status check_split(const spw_job *job, const char **key) {
     if (!fits || product != gpus || gpus == 0)
         return spw_fail(SPW_ECONFIG,
                         "expert %zu x fsdp %zu x pipeline %zu x %s %zu is not the %zu GPUs of cluster '%s' "
-                        "(%zu nodes x %zu); make the product %zu",
+                        "(%zu node%s x %zu); make the product %zu",
                         job->expert, job->fsdp, job->pipeline,
                         grid.expert_tensor == grid.tensor ? "tensor" : "expert_tensor", grid.expert_tensor,
-                        gpus, job->cluster.name, job->cluster.nodes, job->cluster.gpus_per_node, gpus);
+                        gpus, job->cluster.name, job->cluster.nodes, spw_plural(job->cluster.nodes),
+                        job->cluster.gpus_per_node, gpus);
     *key = "parallel.expert";
     if (job->model.experts % job->expert != 0) return fail_expert(job);
     const spw_stage_cut cut = {job->model.layers, job->pipeline,
@@ -95,8 +98,8 @@ static spw_status fail_parts(const spw_job *job, size_t sequences, size_t pieces
     if (job->pipeline <= 1 || pieces % job->pipeline != 0 || fewer % job->pipeline == 0)
         return spw_fail(
             SPW_ECONFIG,
-            "micro_batches %zu does not divide the %zu sequences of %s; use a divisor such as %zu", pieces,
-            sequences, spw_grid_tokens_of(job), fewer);
+            "micro_batches %zu does not divide the %zu sequence%s of %s; use a divisor such as %zu", pieces,
+            sequences, spw_plural(sequences), spw_grid_tokens_of(job), fewer);
     return spw_fail(SPW_ECONFIG,
                     "micro_batches %zu does not divide the %zu sequences of %s; with pipeline %zu, whose "
                     "micro-batches best are a multiple of its stages, use %zu sequences",

@@ -35,7 +35,7 @@ static const function functions[] = {
      "    plan(\"job.yaml\", trace=\"trace.h5\", expert_parallel=\"all\", tokens=\"1T\")\n\n"
      "With search=True it is a Search, with until=\"oom\" an Until; search() and until() say the same.\n"
      "Without trace= or routing= the routing is as uneven as that of a model late in its training; "
-     "routing=\"uniform\" is even.",
+     "routing=\"balanced\" is even.",
      {"flags", "details"},
      true},
     {"search",

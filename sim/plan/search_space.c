@@ -8,6 +8,7 @@
 #include "sim/job/recipe/remat_modules.h"
 #include "sim/job/state_law.h"
 #include "sim/model/attention.h"
+#include "sim/print/plural.h"
 #include "sim/schemes/traffic.h"
 
 #include <ctype.h>
@@ -386,10 +387,10 @@ static spw_status fail_split(spw_job *job, size_t gpus) {
     const size_t sharers = spw_grid_of(job).expert_tensor, others = job->pipeline * sharers;
     if (gpus % others == 0) return spw_job_fail_expert_size(job, job->expert, gpus / others);
     if (job->pipeline > gpus || sharers > gpus)
-        return spw_fail(SPW_ECONFIG, "%s %zu is more than the %zu GPUs of cluster '%s' (%zu nodes x %zu)",
+        return spw_fail(SPW_ECONFIG, "%s %zu is more than the %zu GPUs of cluster '%s' (%zu node%s x %zu)",
                         job->pipeline > gpus ? "pipeline" : "expert_tensor",
                         job->pipeline > gpus ? job->pipeline : sharers, gpus, job->cluster.name,
-                        job->cluster.nodes, job->cluster.gpus_per_node);
+                        job->cluster.nodes, spw_plural(job->cluster.nodes), job->cluster.gpus_per_node);
     job->expert = job->fsdp = 1;
     return spw_job_check(job);
 }

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -26,7 +27,10 @@ size_t spw_wrap_next(const char **text, size_t most) {
     const char *const begin = *text;
     size_t kept = 0, count = 0;
     for (const char *c = begin; *c != '\0';) {
-        const size_t blanks = strspn(c, " "), bytes = blanks + strcspn(c + blanks, " ");
+        const size_t blanks = strspn(c, " ");
+        size_t bytes = blanks + strcspn(c + blanks, " ");
+        if (bytes > blanks && isdigit((unsigned char)c[bytes - 1]) && strncmp(c + bytes, " %", 2) == 0)
+            bytes += 1 + strcspn(c + bytes + 1, " ");
         for (size_t i = 0; i < bytes; i++) count += spw_begins_character(c[i]);
         if (kept > 0 && count > most) break;
         c += bytes;

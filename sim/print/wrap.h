@@ -16,7 +16,7 @@ bool spw_begins_character(char c);
 size_t spw_characters(const char *text);
 
 /* The next part of a text that is broken at blanks: its bytes, of at most `most` characters unless its first word is longer.
- * `*text` goes on behind it and the blanks that follow. 0 at the end. */
+ * A number and its % stay together. `*text` goes on behind it and the blanks that follow. 0 at the end. */
 size_t spw_wrap_next(const char **text, size_t most);
 
 /* A stream that writes to `below` what is written to it, line by line, with long lines broken. A line goes on below the

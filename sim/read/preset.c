@@ -94,8 +94,9 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
     const bool there = (folder == NULL || name[0] == '/') && stat(name, &entry) == 0;
     const char *const other = there ? spw_preset_other_kind(name) : NULL;
     if (other != NULL)
-        return spw_fail(SPW_ECONFIG, "%s: %s; a %s is %s: give that file's path, or the name of a preset",
-                        name, other, kind->what, kind->file_words);
+        return spw_fail(SPW_ECONFIG, "%s: %s; %s %s is %s: give that file's path, or the name of a preset",
+                        name, other, strchr("aeiou", kind->what[0]) != NULL ? "an" : "a", kind->what,
+                        kind->file_words);
     if (there && S_ISDIR(entry.st_mode))
         return spw_fail(SPW_ECONFIG, "%s: a folder; give the path of %s in it", name, kind->file_words);
     if (path && folder == NULL && strchr(name, '/') == NULL &&
@@ -117,8 +118,8 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
         return spw_fail(SPW_ECONFIG, "%s '%s' is no preset; to read the file of that name, write ./%s",
                         kind->what, name, name);
     char shown[SPW_SETTINGS_SHOWN];
-    if (begins[0] != '\0') (void)snprintf(guess, sizeof guess, "did you mean %s? ", begins);
     if (nearest.best != NULL) (void)snprintf(guess, sizeof guess, "did you mean '%s'? ", nearest.best);
+    if (begins[0] != '\0') (void)snprintf(guess, sizeof guess, "did you mean %s? ", begins);
     return spw_fail(SPW_ECONFIG, "%s '%s' is unknown; %spresets: %s; or give the path of %s", kind->what,
                     spw_settings_shown(name, strlen(name), shown), guess, known, kind->file_words);
 }

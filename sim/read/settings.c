@@ -67,8 +67,10 @@ static void describe_kind(const spw_setting *setting, char *text, size_t size) {
         (void)snprintf(text + used, size - (size_t)used, ", or several, as [a, b] or a+b, of: %s", keys);
         break;
     case SPW_SETTING_COUNTS:
-        (void)snprintf(text, size, "a whole number in [%.0f, %.0f] or a list of 1 to %zu of them",
-                       setting->minimum, setting->maximum, setting->limit);
+        (void)snprintf(text, size, "%s [%.0f, %.0f]%s %zu to %zu of them",
+                       setting->fewest > 0 ? "a list of whole numbers in" : "a whole number in",
+                       setting->minimum, setting->maximum, setting->fewest > 0 ? "," : " or a list of",
+                       setting->fewest > 0 ? setting->fewest : 1, setting->limit);
         break;
     case SPW_SETTING_TEXTS:
         (void)snprintf(text, size, "a list of at most %zu texts of 1 to %zu printable characters",
@@ -233,14 +235,15 @@ static spw_status read_list(const place *at, const spw_setting *setting, const y
     char *elements = out + setting->offset;
     size_t *count = (size_t *)(void *)(out + setting->count_offset);
     *count = 0;
-    if (setting->kind == SPW_SETTING_COUNTS && node->type == YAML_SCALAR_NODE) {
+    if (setting->kind == SPW_SETTING_COUNTS && setting->fewest == 0 && node->type == YAML_SCALAR_NODE) {
         *count = 1;
         return store_node(setting, node, elements) ? SPW_OK : refuse(at, setting, node);
     }
     if (node->type != YAML_SEQUENCE_NODE) return refuse(at, setting, node);
     size_t length = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
     const bool empty = setting->fallback != NULL && setting->fallback[0] == '\0';
-    if (length > setting->limit || (length == 0 && setting->kind == SPW_SETTING_COUNTS && !empty)) {
+    if (length > setting->limit || length < setting->fewest ||
+        (length == 0 && setting->kind == SPW_SETTING_COUNTS && !empty)) {
         char wanted[KEYS_SIZE];
         describe_kind(setting, wanted, sizeof wanted);
         char where[SPW_SETTINGS_PLACE];

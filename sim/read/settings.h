@@ -35,7 +35,9 @@ typedef struct spw_setting {
     size_t within, inside;      /* bytes of that struct; GROUP: of the struct that its table is of */
     size_t size;                /* TEXT, TEXTS: bytes of one text; CHOICE: sizeof the field */
     size_t limit, count_offset; /* lists: most elements; offset of the size_t that receives how many */
-    double minimum, maximum;    /* COUNT, COUNTS, REAL; both ends are allowed */
+    size_t
+        fewest; /* COUNTS: fewest elements that are taken where the key is given; 0: one, or a number alone */
+    double minimum, maximum; /* COUNT, COUNTS, REAL; both ends are allowed */
     const char *fallback; /* the default as one would write it; NULL: the key is required. GROUP: "{}", every
                              key of the group then has a default, or "default": the field stays as the caller has
                              filled it; lists: "" is the empty list */

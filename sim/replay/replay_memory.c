@@ -8,6 +8,8 @@
 #include "sim/schemes/point.h"
 #include "traces/trace.h"
 
+#include <omp.h>
+
 enum {
     WORD = sizeof(uint64_t),
     COUNT = sizeof(uint32_t),
@@ -125,6 +127,17 @@ static place place_of(const spw_replay_request *q, const spw_trace_info *info, s
     return p;
 }
 
+/* Choices that are drawn from the counts of every rank: those of all, and of a rank that a thread draws once more, in another order,
+ * with the places of its tokens in both. */
+static uint64_t drawing_bytes(const spw_replay_request *q, const spw_trace_info *info, uint64_t choices) {
+    const uint64_t ranks = spw_replay_ranks(q), threads = (uint64_t)omp_get_max_threads(),
+                   of_rank = choices / (ranks > 0 ? ranks : 1),
+                   tokens = of_rank / (info->top_k > 0 ? info->top_k : 1);
+    return sum(
+        sum(times(2, choices), times(COUNT, times(info->ranks + 1, 3 * info->experts))),
+        times(threads < ranks ? threads : ranks, sum(times(2, of_rank), times(2, times(COUNT, tokens)))));
+}
+
 spw_status spw_replay_fit_memory(const spw_replay_request *q) {
     const spw_trace_info *info = spw_trace_get_info(q->trace);
     const size_t splits = q->splits > 0 ? q->splits : 1;
@@ -145,8 +158,7 @@ spw_status spw_replay_fit_memory(const spw_replay_request *q) {
     }
     tables = sum(tables, times(q->kept_rows, kept));
     job_tokens = drawn / (info->top_k > 0 ? info->top_k : 1);
-    if (info->step_offset == NULL) /* choices are drawn from the counts of every rank */
-        tables = sum(tables, sum(times(2, drawn), times(COUNT, times(info->ranks + 1, 3 * info->experts))));
+    if (info->step_offset == NULL) tables = sum(tables, drawing_bytes(q, info, drawn));
     if (info->has_by_rank) tables = sum(tables, times(COUNT, times(info->ranks, 2 * info->experts)));
     const uint64_t most = most_tokens(q, info);
     const spw_memory_work work = {.tokens = info->ranks == 0 ? sum(most, job_tokens) : most,

@@ -16,7 +16,8 @@ static const struct {
     const char *severity; /* the key that says how uneven it is; NULL: none */
     double most;          /* of that key, where --until looks; INFINITY: what the experts allow */
 } names[] = {
-    {"uniform", "every expert alike, up to chance", {.popularity = SPW_UNIFORM}, NULL, 0.0},
+    {"balanced", "every expert alike, up to chance", {.popularity = SPW_UNIFORM}, NULL, 0.0},
+    {"uniform", "another name of balanced", {.popularity = SPW_UNIFORM}, NULL, 0.0},
     {"reference",
      "as uneven as a model late in its training: a measured run; exponent 0 is even, 2 twice as uneven",
      {.popularity = SPW_REFERENCE, .exponent = 1.0},
@@ -261,7 +262,7 @@ static size_t find_name(const char *text) {
     return i;
 }
 
-static const char *const even_words[] = {"balanced", "random", "even", "equal", "none"};
+static const char *const even_words[] = {"random", "even", "equal", "none"};
 
 /* "zipf:1.0", "zipf=1.0" and "zipf1.0": a number without the name of its key. */
 static spw_status check_bare_number(const char *text) {
@@ -296,7 +297,7 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
             text);
     for (size_t k = 0; i == NAMES && k < sizeof even_words / sizeof *even_words; k++)
         if (same(text, length, even_words[k]))
-            return spw_fail(SPW_EARG, "distribution '%s' is unknown; did you mean 'uniform'?", text);
+            return spw_fail(SPW_EARG, "distribution '%s' is unknown; did you mean 'balanced'?", text);
     if (i == NAMES) {
         char word[WORD_TEXT];
         (void)snprintf(word, sizeof word, "%.*s", (int)length, text);
@@ -305,11 +306,12 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
         if (nearest.best != NULL)
             return spw_fail(SPW_EARG, "distribution '%s' is unknown; did you mean '%s%s'?", text,
                             nearest.best, text + length);
-        return spw_fail(SPW_EARG,
-                        "distribution '%.*s'; must be reference, uniform, zipf, lognormal, dirichlet, "
-                        "hot-rank, group-limited, "
-                        "drift, collapse, k-hot, max-violation, hash or megatron-w0 to w7",
-                        (int)length, text);
+        return spw_fail(
+            SPW_EARG,
+            "distribution '%.*s'; must be reference, balanced or uniform, zipf, lognormal, dirichlet, "
+            "hot-rank, group-limited, "
+            "drift, collapse, k-hot, max-violation, hash or megatron-w0 to w7",
+            (int)length, text);
     }
     *out = names[i].value;
     const char *at = text + length;

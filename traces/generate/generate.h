@@ -57,7 +57,7 @@ typedef struct spw_distribution {
     double even; /* not 0: tokens take the experts in turn, so that every expert has the same load */
 } spw_distribution;
 
-/* "NAME[:key=value,...]": uniform, reference, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse, k-hot,
+/* "NAME[:key=value,...]": balanced (or uniform), reference, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse, k-hot,
  * max-violation, hash, megatron-w0 to w7 (NVIDIA/Megatron-LM, pull request 7488, benchmarks/moe/token_imbalance). A name sets
  * defaults, any key overrides: popularity=NAME, exponent, sigma, alpha, share, rank, ranks, groups, kept, drift, peak, rise,
  * recovery, hot, heat, stride, first, turn, burst, violation, hash, vocabulary, words. SPW_EARG says which names or keys there are, also when a key belongs to another

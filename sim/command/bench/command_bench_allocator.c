@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/command/bench/bench_common.h"
 #include "sim/command/job_options.h"
 #include "sim/memory/allocator/event_list.h"
 #include "sim/memory/tensors/bare_layers.h"
@@ -24,13 +25,11 @@ enum {
 
 typedef struct bench_options {
     size_t steps;
-    spw_format format;
-    spw_status status;
+    spw_bench_common common;
 } bench_options;
 
 static const struct argp_option own_options[] = {
     {"steps", 'n', "N", 0, "steps (default: 1000)", 0},
-    {"format", 'f', "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
 };
 
@@ -38,19 +37,20 @@ static error_t bench_allocator_parse(int key, char *text, struct argp_state *sta
     bench_options *o = state->input;
     uint64_t steps = 0;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->common; return 0;
     case 'n':
-        if (o->status == SPW_OK) o->status = spw_parse_count("--steps", text, 1 << 20, &steps);
+        if (o->common.status == SPW_OK) o->common.status = spw_parse_count("--steps", text, 1 << 20, &steps);
         o->steps = steps;
-        return 0;
-    case 'f':
-        if (o->status == SPW_OK) o->status = spw_command_format(text, &o->format);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child children[] = {{.argp = &spw_bench_format_argp}, {0}};
+
 static const struct argp argp = {
     .options = own_options,
+    .children = children,
     .parser = bench_allocator_parse,
     .doc = "The replay of PyTorch's caching allocator on one core: 60 MoE layers of DeepSeek-V3 on one of 8 "
            "ranks, 4096 "
@@ -126,7 +126,8 @@ spw_status spw_command_bench_allocator(int argc, char **argv) {
     spw_table *table = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    SPW_TRY(o.status);
+    SPW_TRY(o.common.status);
+    if (o.steps == 0) SPW_TRY(spw_fail(SPW_EARG, "--steps 0 measures nothing: write 1 or more"));
     SPW_TRY(spw_table_create(NULL, &table));
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         tally t;
@@ -136,12 +137,12 @@ spw_status spw_command_bench_allocator(int argc, char **argv) {
         spw_table_count(spw_table_in(table, "events", "events"), t.events);
         spw_table_scaled(spw_table_in(table, "events_per_s", "million/s"),
                          t.seconds > 0.0 ? (double)t.events / t.seconds : 0.0, 1e6, "%.1f");
-        spw_table_scaled(spw_table_in(table, "allocated_bytes", "allocated GB"), (double)t.allocated, 1e9,
-                         "%.1f");
-        spw_table_scaled(spw_table_in(table, "reserved_bytes", "reserved GB"), (double)t.reserved, 1e9,
-                         "%.1f");
+        spw_table_count_of(spw_table_in(table, "allocated_bytes", "allocated GB"), runs[i].replays,
+                           t.allocated, 1e9, "%.1f");
+        spw_table_count_of(spw_table_in(table, "reserved_bytes", "reserved GB"), runs[i].replays, t.reserved,
+                           1e9, "%.1f");
     }
-    SPW_TRY(spw_table_print(table, o.format, stdout));
+    SPW_TRY(spw_table_print(table, o.common.format, stdout));
 
 cleanup:
     spw_table_destroy(table);

@@ -3,10 +3,10 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/command/bench/bench_common.h"
 #include "sim/command/bench/growth_axis.h"
 #include "sim/command/bench/growth_case.h"
 #include "sim/command/bench/process_use.h"
-#include "sim/command/job_options.h"
 #include "sim/statistics/power_law.h"
 
 #include <math.h>
@@ -20,25 +20,20 @@ static const double MIB = 1048576.0;
 typedef struct bench_options {
     const char *name[MOST_AXES];
     size_t names;
-    bool only; /* `command` alone is measured */
-    spw_growth_command command;
-    uint64_t repeats;
-    spw_format format;
-    spw_status status;
+    bool only, asked[SPW_GROWTH_COMMANDS]; /* `only`: those that are asked for, else all */
+    spw_bench_common common;
 } bench_options;
 
 static const struct argp_option own_options[] = {
-    {"command", 'c', "plan|replay|search", 0, "measure this alone (default: all that the axis has)", 0},
-    {"repeats", 'n', "N", 0, "processes of each value (default: 3); the least time is printed", 0},
-    {"format", 'f', "table|json|csv", 0, "how to print (default: table)", 0},
+    {"command", 'c', "plan|replay|search", 0,
+     "measure this alone, may be repeated (default: all that the axis has)", 0},
     {0},
 };
 
 static spw_status find_command(const char *text, bench_options *o) {
     for (size_t i = 0; i < SPW_GROWTH_COMMANDS; i++)
         if (strcmp(text, spw_growth_command_names[i]) == 0) {
-            o->only = true;
-            o->command = (spw_growth_command)i;
+            o->only = o->asked[i] = true;
             return SPW_OK;
         }
     return spw_fail(SPW_EARG, "--command '%s' is unknown; it is plan, replay or search", text);
@@ -47,29 +42,27 @@ static spw_status find_command(const char *text, bench_options *o) {
 static error_t bench_growth_parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->common; return 0;
     case 'c':
-        if (o->status == SPW_OK) o->status = find_command(text, o);
-        return 0;
-    case 'n':
-        if (o->status == SPW_OK)
-            o->status = spw_parse_count("--repeats", text, SPW_PROCESS_REPEATS, &o->repeats);
-        return 0;
-    case 'f':
-        if (o->status == SPW_OK) o->status = spw_command_format(text, &o->format);
+        if (o->common.status == SPW_OK) o->common.status = find_command(text, o);
         return 0;
     case ARGP_KEY_ARG: spw_command_add_word(text, state, o->name, &o->names, MOST_AXES, "axes"); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child children[] = {{.argp = &spw_bench_repeats_argp}, {0}};
+
 static const struct argp argp = {
     .options = own_options,
+    .children = children,
     .parser = bench_growth_parse,
     .args_doc = "[AXIS|FILE.yaml]...",
     .doc =
         "How processor time and peak memory of plan, replay and search grow along an axis, all else being "
         "equal (default: gpus, experts, layers, steps, micro-batches, stages, points and tokens, which takes "
-        "minutes). Each value is a process of its own with one thread. The last row of an axis has the "
+        "minutes). Each value is a process of its own with one thread, three times unless --repeats says "
+        "otherwise; the least time is printed. The last row of an axis has the "
         "exponents of a power law through the upper half of its values, with their standard errors, and "
         "whether one of them is above 1 by more than twice its error.",
 };
@@ -93,7 +86,7 @@ static spw_status measure(const spw_growth_axis *axis, spw_growth_command comman
         spw_process_use_of(&(spw_process){SPW_OWN_PROGRAM, words.word, .one_thread = true, .explains = true},
                            repeats, &use, &good));
     if (!good)
-        SPW_TRY(spw_fail(SPW_ECONFIG, "axis %s, %s at %zu: its process failed", axis->name,
+        SPW_TRY(spw_fail(SPW_ECONFIG, "%s: %s at %zu: its process failed", axis->part[command].words_place,
                          spw_growth_command_names[command], value));
     out->value[i] = (double)value;
     out->seconds[i] = use.least_s;
@@ -116,7 +109,8 @@ static void add_rows(const char *axis, const char *command, const measured *m, s
         spw_table_text(spw_table_in(table, "axis", "axis"), axis);
         spw_table_count(spw_table_in(table, "value", "value"), (uint64_t)m->value[i]);
         spw_table_scaled(spw_table_in(table, "process_s", "ms"), m->seconds[i], 1e-3, "%.0f");
-        spw_table_scaled(spw_table_in(table, "process_bytes", "MiB"), m->bytes[i], MIB, "%.0f");
+        spw_table_count_of(spw_table_in(table, "process_bytes", "MiB"), true, (uint64_t)m->bytes[i], MIB,
+                           "%.0f");
         spw_table_real(spw_table_in(table, "time_exponent", "time as value^"), of_time.exponent, "%.2f");
         spw_table_real(spw_table_in(table, "time_error", "+-"), of_time.error, "%.2f");
         spw_table_real(spw_table_in(table, "memory_exponent", "memory as value^"), of_memory.exponent,
@@ -132,21 +126,30 @@ static void add_rows(const char *axis, const char *command, const measured *m, s
 }
 
 static bool is_measured(const spw_growth_axis *axis, const bench_options *o, size_t command) {
-    return axis->part[command].values > 0 && (!o->only || command == o->command);
+    return axis->part[command].values > 0 && (!o->only || o->asked[command]);
 }
 
-/* All axes are read before the first is measured. */
+/* No two axes' rows have one name. */
+static spw_status check_name(const bench_options *o, const spw_growth_axis *axis, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(axis[i].name, axis[count].name) == 0)
+            return spw_fail(SPW_EARG, "axis %s is given twice, as %s and as %s; keep one, or rename its file",
+                            axis[i].name, o->name[i], o->name[count]);
+    return SPW_OK;
+}
+
+/* All axes are read, and all their values looked at, before the first is measured. */
 static spw_status read_axes(const bench_options *o, spw_growth_axis *axis, size_t *values) {
     spw_status status = SPW_OK;
     *values = 0;
     for (size_t i = 0; i < o->names; i++) {
         SPW_TRY(spw_growth_axis_read(o->name[i], &axis[i]));
+        SPW_TRY(check_name(o, axis, i));
+        SPW_TRY(spw_growth_case_check(&axis[i]));
         for (size_t command = 0; command < SPW_GROWTH_COMMANDS; command++)
             if (is_measured(&axis[i], o, command)) *values += axis[i].part[command].values;
     }
-    if (*values == 0)
-        SPW_TRY(spw_fail(SPW_EARG, "--command %s: no axis of these has it",
-                         spw_growth_command_names[o->command]));
+    if (*values == 0) SPW_TRY(spw_fail(SPW_EARG, "no axis of these has what --command asks for"));
 
 cleanup:
     return status;
@@ -166,7 +169,7 @@ static spw_status measure_all(const bench_options *o, spw_table *table) {
             measured m = {.values = 0};
             if (!is_measured(&axis[i], o, command)) continue;
             while (m.values < axis[i].part[command].values) {
-                SPW_TRY(measure(&axis[i], (spw_growth_command)command, o->repeats, &files, &m));
+                SPW_TRY(measure(&axis[i], (spw_growth_command)command, o->common.repeats, &files, &m));
                 spw_progress_update(&progress, ++done);
             }
             add_rows(axis[i].name, spw_growth_command_names[command], &m, table);
@@ -180,17 +183,16 @@ cleanup:
 }
 
 spw_status spw_command_bench_growth(int argc, char **argv) {
-    bench_options o = {.repeats = REPEATS};
+    bench_options o = {.common.repeats = REPEATS};
     spw_table *table = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    SPW_TRY(o.status);
-    if (o.repeats == 0) SPW_TRY(spw_fail(SPW_EARG, "--repeats 0 measures nothing: write 1 or more"));
+    SPW_TRY(o.common.status);
     if (o.names == 0)
         while (spw_growth_names[o.names] != NULL) o.name[o.names] = spw_growth_names[o.names], o.names++;
     SPW_TRY(spw_table_create(NULL, &table));
     SPW_TRY(measure_all(&o, table));
-    SPW_TRY(spw_table_print(table, o.format, stdout));
+    SPW_TRY(spw_table_print(table, o.common.format, stdout));
 
 cleanup:
     spw_table_destroy(table);

@@ -4,8 +4,8 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/command/bench/bench_common.h"
 #include "sim/command/bench/process_use.h"
-#include "sim/command/job_options.h"
 #include "sim/print/table.h"
 #include "sim/statistics/quantiles.h"
 
@@ -36,46 +36,41 @@ static const bench_job jobs[] = {
 
 typedef struct bench_options {
     const char *routing, *beside;
-    uint64_t repeats;
-    spw_format format;
-    spw_status status;
+    spw_bench_common common;
 } bench_options;
 
 enum { OPTION_BESIDE = 256 };
 
 static const struct argp_option own_options[] = {
     {"routing", 'r', "TEXT", 0, "the routing (default: uniform)", 0},
-    {"repeats", 'n', "N", 0, "plans of each job (default: 5); medians are printed", 0},
     {"beside", OPTION_BESIDE, "PROGRAM", 0,
      "another planner: started with MODEL GPUS PIPELINE EXPERT MICRO_BATCHES it plans that job once; what it "
      "takes stands beside, and nothing where it fails. A number that it prints is its own seconds of a plan "
      "in one process",
      0},
-    {"format", 'f', "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
 };
 
 static error_t bench_plan_parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->common; return 0;
     case 'r': o->routing = text; return 0;
     case OPTION_BESIDE: o->beside = text; return 0;
-    case 'n':
-        if (o->status == SPW_OK)
-            o->status = spw_parse_count("--repeats", text, SPW_PROCESS_REPEATS, &o->repeats);
-        return 0;
-    case 'f':
-        if (o->status == SPW_OK) o->status = spw_command_format(text, &o->format);
-        return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child children[] = {{.argp = &spw_bench_repeats_argp}, {0}};
+
 static const struct argp argp = {
     .options = own_options,
+    .children = children,
     .parser = bench_plan_parse,
     .doc = "Processor time of a plan of one point, of six public jobs: in one process that has planned it "
-           "before, and as a process of its own, with the memory of that.",
+           "before, and as a process of its own, with the memory of that: medians of five times, unless "
+           "--repeats says "
+           "otherwise.",
 };
 
 /* The command line of a job's plan. The text is not changed, though argv has it so. */
@@ -134,15 +129,15 @@ static spw_status time_in_turn(const bench_job *job, const bench_options *o, dou
     const int words = words_of(job, o->routing, word);
     if (pipe2(ends, O_CLOEXEC) != 0) return spw_fail(SPW_EIO, "bench plan: no pipe: %s", strerror(errno));
     const pid_t child = fork();
-    if (child == 0) plan_in_turn(words, word, o->repeats, ends[1]);
+    if (child == 0) plan_in_turn(words, word, o->common.repeats, ends[1]);
     (void)close(ends[1]);
-    while (child > 0 && there < o->repeats &&
+    while (child > 0 && there < o->common.repeats &&
            read(ends[0], &taken[there], sizeof *taken) == (ssize_t)sizeof *taken)
         there++;
     (void)close(ends[0]);
     if (child < 0) return spw_fail(SPW_EIO, "bench plan: no process: %s", strerror(errno));
     (void)waitpid(child, &wait_status, 0);
-    if (there < o->repeats || wait_status != 0)
+    if (there < o->common.repeats || wait_status != 0)
         return spw_fail(SPW_EARG,
                         "bench plan: %s is not planned with --routing %s; spillway plan says why it is not",
                         job->model, o->routing);
@@ -167,28 +162,28 @@ static spw_status add_row(const bench_job *job, const bench_options *o, spw_tabl
     SPW_TRY(time_in_turn(job, o, &in_turn));
     char *own_word[MOST_WORDS + 1] = {(char *)(uintptr_t) "spillway"};
     (void)words_of(job, o->routing, own_word + 1);
-    SPW_TRY(spw_process_use_of(&(spw_process){.program = SPW_OWN_PROGRAM, .word = own_word}, o->repeats, &own,
-                               &planned));
+    SPW_TRY(spw_process_use_of(&(spw_process){.program = SPW_OWN_PROGRAM, .word = own_word},
+                               o->common.repeats, &own, &planned));
     if (!planned) SPW_TRY(spw_fail(SPW_EIO, "bench plan: a process that plans %s failed", job->model));
     if (o->beside != NULL) {
         const char *const text[] = {o->beside,     job->model,  gpus,
                                     job->pipeline, job->expert, job->micro_batches};
         for (size_t i = 0; i < sizeof text / sizeof *text; i++) word[i] = (char *)(uintptr_t)text[i];
-        SPW_TRY(spw_process_use_of(&(spw_process){.program = o->beside, .word = word}, o->repeats, &other,
-                                   &there));
+        SPW_TRY(spw_process_use_of(&(spw_process){.program = o->beside, .word = word}, o->common.repeats,
+                                   &other, &there));
     }
     spw_table_text(spw_table_in(table, "model", "model"), job->model);
     spw_table_text(spw_table_in(table, "gpus", "GPUs"), gpus);
     spw_table_scaled(spw_table_in(table, "in_one_process_s", "in one process, ms"), in_turn, 1e-3, "%.0f");
     spw_table_scaled(spw_table_in(table, "process_s", "a process, ms"), own.median_s, 1e-3, "%.0f");
-    spw_table_scaled(spw_table_in(table, "process_bytes", "MiB"), own.bytes, MIB, "%.0f");
+    spw_table_count_of(spw_table_in(table, "process_bytes", "MiB"), true, (uint64_t)own.bytes, MIB, "%.0f");
     if (o->beside == NULL) goto cleanup;
     spw_table_scaled(spw_table_in(table, "other_in_one_process_s", "the other's, ms"),
                      there ? other.said : NAN, 1e-3, "%.0f");
     spw_table_scaled(spw_table_in(table, "other_process_s", "its process, ms"), there ? other.median_s : NAN,
                      1e-3, "%.0f");
-    spw_table_scaled(spw_table_in(table, "other_process_bytes", "its MiB"), there ? other.bytes : NAN, MIB,
-                     "%.0f");
+    spw_table_count_of(spw_table_in(table, "other_process_bytes", "its MiB"), there, (uint64_t)other.bytes,
+                       MIB, "%.0f");
     spw_table_real(spw_table_in(table, "in_one_process_ratio", "over ours"),
                    there ? other.said / in_turn : NAN, "%.1f");
     spw_table_real(spw_table_in(table, "process_ratio", "its process over ours"),
@@ -199,15 +194,14 @@ cleanup:
 }
 
 spw_status spw_command_bench_plan(int argc, char **argv) {
-    bench_options o = {.routing = "uniform", .repeats = REPEATS};
+    bench_options o = {.routing = "uniform", .common.repeats = REPEATS};
     spw_table *table = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    SPW_TRY(o.status);
-    if (o.repeats == 0) SPW_TRY(spw_fail(SPW_EARG, "--repeats 0 plans nothing: write 1 or more"));
+    SPW_TRY(o.common.status);
     SPW_TRY(spw_table_create(NULL, &table));
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) SPW_TRY(add_row(&jobs[i], &o, table));
-    SPW_TRY(spw_table_print(table, o.format, stdout));
+    SPW_TRY(spw_table_print(table, o.common.format, stdout));
 
 cleanup:
     spw_table_destroy(table);

@@ -2,6 +2,7 @@
 #include "sim/command/command.h"
 
 #include "base/progress.h"
+#include "sim/command/bench/bench_common.h"
 #include "sim/command/plan/plan_search.h"
 #include "sim/print/table.h"
 
@@ -43,14 +44,8 @@ enum { SPACES = sizeof spaces / sizeof *spaces };
 
 typedef struct bench_options {
     const bench_space *space;
-    spw_format format;
-    spw_status status;
+    spw_bench_common common;
 } bench_options;
-
-static const struct argp_option own_options[] = {
-    {"format", 'f', "table|json|csv", 0, "how to print (default: table)", 0},
-    {0},
-};
 
 static spw_status find_space(const char *name, const bench_space **out) {
     char names[256] = "";
@@ -68,19 +63,19 @@ static spw_status find_space(const char *name, const bench_space **out) {
 static error_t bench_search_parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     switch (key) {
-    case 'f':
-        if (o->status == SPW_OK) o->status = spw_command_format(text, &o->format);
-        return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->common; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) return ARGP_ERR_UNKNOWN;
-        if (o->status == SPW_OK) o->status = find_space(text, &o->space);
+        if (o->common.status == SPW_OK) o->common.status = find_space(text, &o->space);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child children[] = {{.argp = &spw_bench_format_argp}, {0}};
+
 static const struct argp argp = {
-    .options = own_options,
+    .children = children,
     .parser = bench_search_parse,
     .args_doc = "[olmoe|deepseek-v3-part|deepseek-v3]",
     .doc = "Seconds of a search over a named space (default: olmoe, of 144 points): of the bounds of all "
@@ -127,11 +122,11 @@ spw_status spw_command_bench_search(int argc, char **argv) {
     spw_table *table = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    SPW_TRY(o.status);
+    SPW_TRY(o.common.status);
     SPW_TRY(search(o.space, &seconds));
     SPW_TRY(spw_table_create(NULL, &table));
     add_row(o.space, seconds, table);
-    SPW_TRY(spw_table_print(table, o.format, stdout));
+    SPW_TRY(spw_table_print(table, o.common.format, stdout));
 
 cleanup:
     spw_table_destroy(table);

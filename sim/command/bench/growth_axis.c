@@ -1,7 +1,6 @@
 #include "sim/command/bench/growth_axis.h"
 
 #include "sim/read/preset.h"
-#include "sim/read/settings.h"
 #include "sim/statistics/power_law.h"
 
 #include <stdint.h>
@@ -16,6 +15,7 @@ static const spw_setting part_rows[] = {
     {.key = "values",
      .kind = SPW_SETTING_COUNTS,
      SPW_SETTING_COUNTS_OF(spw_growth_part, value, SPW_GROWTH_VALUES, values),
+     .fewest = SPW_POWER_LAW_POINTS, /* an exponent with an error needs them */
      .minimum = 1,
      .maximum = 1e15,
      .fallback = "",
@@ -59,47 +59,77 @@ static const spw_setting rows[] = {
     PART("search", SPW_GROWTH_SEARCH, "spillway plan --search"),
     {.key = NULL}};
 
-static spw_status check_part(const char *where, const char *command, const spw_growth_part *part) {
-    if (part->values < SPW_POWER_LAW_POINTS)
-        return spw_fail(SPW_ECONFIG, "%s: %s has %zu values; an exponent with an error needs %d", where,
-                        command, part->values, SPW_POWER_LAW_POINTS);
+/* Where a key of a command stands, "own.yaml:7". */
+static const char *place_in(const spw_settings *settings, const char *command, const char *key,
+                            char out[SPW_SETTINGS_PLACE]) {
+    char path[SPW_GROWTH_NAME];
+    (void)snprintf(path, sizeof path, "%s.%s", command, key);
+    return spw_settings_place(settings, path, out);
+}
+
+static spw_status check_part(const spw_settings *settings, const char *command, spw_growth_part *part) {
+    char place[SPW_SETTINGS_PLACE];
+    if (part->values == 0)
+        return spw_fail(SPW_ECONFIG, "%s: %s has no values", place_in(settings, command, "words", place),
+                        command);
     for (size_t i = 1; i < part->values; i++)
         if (part->value[i] <= part->value[i - 1])
-            return spw_fail(SPW_ECONFIG,
-                            "%s: %s: value %zu stands behind %zu; write them from small to large", where,
-                            command, part->value[i], part->value[i - 1]);
+            return spw_fail(
+                SPW_ECONFIG, "%s: %s: value %zu stands behind %zu; write them from small to large",
+                place_in(settings, command, "values", place), command, part->value[i], part->value[i - 1]);
     if (part->texts > 0 && part->texts != part->values)
         return spw_fail(SPW_ECONFIG, "%s: %s has %zu values and %zu texts; write one for each, or none",
-                        where, command, part->values, part->texts);
-    if (part->words[0] == '\0') return spw_fail(SPW_ECONFIG, "%s: %s has no words", where, command);
+                        place_in(settings, command, "texts", place), command, part->values, part->texts);
+    (void)place_in(settings, command, "words", part->words_place);
+    (void)place_in(settings, command, "trace", part->trace_place);
+    if (part->words[0] == '\0')
+        return spw_fail(SPW_ECONFIG, "%s: %s has no words", part->words_place, command);
     return SPW_OK;
 }
 
-static spw_status check(const char *where, const spw_growth_axis *axis) {
+/* Of two keys of one name the second would win. */
+static spw_status check_keys(const spw_growth_axis *axis) {
+    if (axis->model[0] == '\0' && axis->keys > 0)
+        return spw_fail(SPW_ECONFIG, "%s: keys are of a model; name its preset", axis->keys_place);
+    for (size_t i = 0; i < axis->keys; i++) {
+        const size_t length = strcspn(axis->key[i], "=");
+        for (size_t j = 0; j < i; j++)
+            if (strcspn(axis->key[j], "=") == length && memcmp(axis->key[i], axis->key[j], length) == 0)
+                return spw_fail(SPW_ECONFIG, "%s: '%s' is given again (first as '%s'); keep one",
+                                axis->keys_place, axis->key[i], axis->key[j]);
+    }
+    return SPW_OK;
+}
+
+static spw_status check(const char *where, const spw_settings *settings, spw_growth_axis *axis) {
     size_t measured = 0;
     for (size_t i = 0; i < SPW_GROWTH_COMMANDS; i++) {
-        const spw_growth_part *part = &axis->part[i];
+        spw_growth_part *part = &axis->part[i];
         if (part->values == 0 && part->words[0] == '\0') continue;
-        const spw_status status = check_part(where, spw_growth_command_names[i], part);
+        const spw_status status = check_part(settings, spw_growth_command_names[i], part);
         if (status != SPW_OK) return status;
         measured++;
     }
-    if (axis->part[SPW_GROWTH_REPLAY].values > 0 && axis->part[SPW_GROWTH_REPLAY].trace[0] == '\0')
-        return spw_fail(SPW_ECONFIG, "%s: replay has no trace", where);
-    if (axis->model[0] == '\0' && axis->keys > 0)
-        return spw_fail(SPW_ECONFIG, "%s: keys are of a model; name its preset", where);
-    return measured > 0
-               ? SPW_OK
-               : spw_fail(SPW_ECONFIG, "%s: nothing is measured; write plan, replay or search", where);
+    const spw_growth_part *replay = &axis->part[SPW_GROWTH_REPLAY];
+    if (replay->values > 0 && replay->trace[0] == '\0')
+        return spw_fail(SPW_ECONFIG, "%s: replay has no trace", replay->trace_place);
+    if (measured == 0)
+        return spw_fail(SPW_ECONFIG, "%s: nothing is measured; write plan, replay or search", where);
+    (void)spw_settings_place(settings, "model", axis->model_place);
+    (void)spw_settings_place(settings, "keys", axis->keys_place);
+    return check_keys(axis);
 }
 
 /* "experts" of "/a/experts.yaml". */
-static void name_of(const char *where, char out[SPW_GROWTH_NAME]) {
+static spw_status name_of(const char *where, char out[SPW_GROWTH_NAME]) {
     const char *slash = strrchr(where, '/'), *begin = slash != NULL ? slash + 1 : where;
     const char *dot = strrchr(begin, '.');
     const size_t length = dot != NULL && dot != begin ? (size_t)(dot - begin) : strlen(begin);
-    (void)snprintf(out, SPW_GROWTH_NAME, "%.*s", (int)(length < SPW_GROWTH_NAME ? length : SPW_GROWTH_NAME),
-                   begin);
+    if (length >= SPW_GROWTH_NAME)
+        return spw_fail(SPW_ECONFIG, "%s: the axis' name has %zu bytes; name the file with %d at most", where,
+                        length, SPW_GROWTH_NAME - 1);
+    (void)snprintf(out, SPW_GROWTH_NAME, "%.*s", (int)length, begin);
+    return SPW_OK;
 }
 
 spw_status spw_growth_axis_read(const char *name, spw_growth_axis *out) {
@@ -112,8 +142,8 @@ spw_status spw_growth_axis_read(const char *name, spw_growth_axis *out) {
     SPW_TRY(spw_preset_open(&kind, name, NULL, &text));
     SPW_TRY(spw_settings_open(text.where, text.text, text.length, &settings));
     SPW_TRY(spw_settings_read(settings, rows, out));
-    SPW_TRY(check(text.where, out));
-    name_of(text.where, out->name);
+    SPW_TRY(check(text.where, settings, out));
+    SPW_TRY(name_of(text.where, out->name));
 
 cleanup:
     spw_settings_close(settings);

@@ -4,6 +4,7 @@
 #define SPW_SIM_COMMAND_BENCH_GROWTH_AXIS_H
 
 #include "base/status.h"
+#include "sim/read/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,18 +34,20 @@ typedef struct spw_growth_part {
     size_t texts;
     char words[SPW_GROWTH_WORDS]; /* behind the command */
     char trace[SPW_GROWTH_WORDS]; /* of `trace generate OUT`; "": none is made */
+    char words_place[SPW_SETTINGS_PLACE], trace_place[SPW_SETTINGS_PLACE]; /* "own.yaml:7", for messages */
 } spw_growth_part;
 
 typedef struct spw_growth_axis {
     char model[SPW_GROWTH_NAME]; /* the preset that $model is, but for keys; "": none is made */
     char key[SPW_GROWTH_KEYS][SPW_GROWTH_NAME];
     size_t keys; /* KEY=NUMBER each */
+    char model_place[SPW_SETTINGS_PLACE], keys_place[SPW_SETTINGS_PLACE];
     spw_growth_part part[SPW_GROWTH_COMMANDS];
     char name[SPW_GROWTH_NAME]; /* the preset's, or the file's without folder and ending */
 } spw_growth_axis;
 
 /* The axis `name`, or of the file `name`. SPW_ECONFIG: there is none; values that are too few or do not grow; texts that are not as many;
- * a command without words; nothing to measure. SPW_EIO: no such file. */
+ * a command without words; a key that stands twice; nothing to measure; a name that is too long. SPW_EIO: no such file. */
 SPW_MUST_CHECK spw_status spw_growth_axis_read(const char *name, spw_growth_axis *out);
 
 /* Names of the axes that come with the program, ended by NULL. */

@@ -22,6 +22,11 @@ typedef struct spw_growth_words {
     char *word[SPW_GROWTH_MOST_WORDS]; /* argv, in `line`, ended by NULL */
 } spw_growth_words;
 
+/* Every value of every command of the axis, before one is measured and without a file: what spw_growth_case_make() refuses, but for a
+ * trace that cannot be made; a command that is the same at two values; a model, a trace or texts that no command names; a key with a $name
+ * that its model lacks, so that it would change nothing. SPW_ECONFIG with file and line. */
+SPW_MUST_CHECK spw_status spw_growth_case_check(const spw_growth_axis *axis);
+
 /* Makes the files of value `index` and says how the program is started. A trace that is there already is taken. SPW_ECONFIG: an unknown
  * $name, a line that is too long, a key that is no number, a trace that cannot be made. */
 SPW_MUST_CHECK spw_status spw_growth_case_make(const spw_growth_axis *axis, spw_growth_command command,

@@ -42,7 +42,7 @@ static void become(const spw_process *process, bool heard, int printed) {
     spw_process_print_nowhere(heard);
     (void)dup2(printed, STDOUT_FILENO);
     (void)unsetenv("OMP_WAIT_POLICY");      /* a start by hand has none, either */
-    (void)setenv("_", process->program, 1); /* which a shell notes, and this one's start has used up */
+    (void)setenv("_", process->program, 1); /* as a shell notes it */
     if (process->one_thread) (void)setenv("OMP_NUM_THREADS", "1", 1);
     (void)execvp(process->program, process->word);
     _exit(127);

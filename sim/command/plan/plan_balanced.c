@@ -11,7 +11,7 @@ bool spw_plan_routing_is_even(const char *routing) {
     spw_distribution d = {.even = 0.0};
     if (spw_distribution_parse(routing, &d) != SPW_OK) return false;
     return d.popularity == SPW_UNIFORM && !(d.share > 0.0) && !(d.drift > 0.0) && !(d.peak > 0.0) &&
-           !(d.hot > 0.0);
+           !(d.hot > 0.0) && !(d.hash > 0.0);
 }
 
 void spw_plan_print_balanced(const spw_balanced_figures *b, int indent, FILE *out) {

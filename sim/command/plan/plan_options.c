@@ -30,7 +30,7 @@ static const struct argp_option own_options[] = {
     {"trace", OPTION_TRACE, "TRACE.h5", 0, "real routing: replay this trace", 0},
     {"routing", OPTION_ROUTING, "NAME[:KEY=VALUE,...]", 0,
      "routing that is generated, by the names of `trace generate --distribution` (default: reference, as "
-     "uneven as a run late in training; uniform: without any unevenness but chance)",
+     "uneven as a run late in training; balanced: without any unevenness but chance)",
      0},
     {"imbalance", OPTION_IMBALANCE, "X[,ep=N]", SPW_OPTION_LAST,
      "for times, rows, drops and memory that follows the routing: the fullest rank is chosen X times the "

@@ -129,14 +129,14 @@ static void print_words(const spw_until_view *v, const spw_until_line *l, FILE *
 
 /* --- Several points, a line each --- */
 
-/* Up to where the point is good, as a person reads it: "4.35", "8 (end)", "no", "never". */
+/* Up to where the point is good, as a person reads it: "4.35", "8 (end)", "any", "nowhere". */
 static void put_good(spw_table *t, const spw_until_answer *a) {
     char text[32];
     (void)snprintf(text, sizeof text, a->kind == SPW_UNTIL_NEVER ? "%.4g (end)" : "%.4g", a->good);
     if (a->kind == SPW_UNTIL_NEVER && !a->follows) (void)snprintf(text, sizeof text, "any");
     if (a->kind == SPW_UNTIL_ALWAYS) (void)snprintf(text, sizeof text, "nowhere");
     if (a->kind == SPW_UNTIL_UNTIMED) (void)snprintf(text, sizeof text, "no time");
-    spw_table_real_shown(spw_table_in(t, "good", "up to"), a->kind == SPW_UNTIL_UNTIMED ? NAN : a->good,
+    spw_table_real_shown(spw_table_in(t, "good", "good up to"), a->kind == SPW_UNTIL_UNTIMED ? NAN : a->good,
                          text);
 }
 
@@ -392,6 +392,19 @@ static void print_doubts(const spw_until_view *v, const spw_until_line *l, bool 
         fprintf(out, "  %sat %.4g: held when a larger allocation failed, not what it needs\n", name, a->bad);
 }
 
+/* What the columns of the tables mean. */
+static void print_columns(const spw_until_view *v, FILE *out) {
+    fprintf(
+        out,
+        "\ngood up to: the largest %s at which the figure itself is good (end: nothing larger was tried); "
+        "surely "
+        "up to: at which all of its interval is; surely not from: the least from which on none of it is; -: "
+        "nowhere that was tried\n"
+        "GPU x, expert x, MaxVio, what stands 'there': at good up to; first out: what runs out of memory "
+        "first\n",
+        v->key);
+}
+
 static void print_legend(const spw_until_view *v, FILE *out) {
     bool live = false, measured = false, memory = false, time = false;
     for (size_t i = 0; i < v->lines; i++) {
@@ -420,10 +433,9 @@ static void print_legend(const spw_until_view *v, FILE *out) {
             out,
             "time:   the interval is that of the step over the balanced one; what slows both alike is not "
             "in it (docs/until.md)\n");
-    fprintf(
-        out,
-        "max/mean and MaxVio are of the routing asked for, before a scheme drops or pads anything, in its "
-        "worst step.\n");
+    fprintf(out, "loads, over their mean, are of the routing asked for, before a scheme drops or pads "
+                 "anything, in its "
+                 "worst step; MaxVio: the fullest expert's less 1\n");
 }
 
 static spw_status print_text(const spw_until_view *v, FILE *out) {
@@ -445,6 +457,7 @@ static spw_status print_text(const spw_until_view *v, FILE *out) {
     print_basis(v, out);
     if (v->refusals > 0) fprintf(out, "\n");
     print_refusals(v, out);
+    if (several) print_columns(v, out);
     print_legend(v, out);
     return status;
 }

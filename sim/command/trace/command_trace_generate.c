@@ -44,12 +44,12 @@ static const struct argp_option options[] = {
     {"tokens-per-rank", KEY_TOKENS, "T", 0, "tokens of a source rank in a step (default: 4096)", 0},
     {"sequence-length", KEY_SEQUENCE, "S", 0, "tokens of a sequence (default: the tokens per rank)", 0},
     {"distribution", KEY_DISTRIBUTION, "NAME[:KEY=VALUE,...]", 0,
-     "uniform, zipf:exponent=1, lognormal:sigma=0.5, dirichlet:alpha=4, hot-rank:share=0.25,rank=0,ranks=8, "
+     "balanced or uniform, reference:exponent=1, zipf:exponent=1, lognormal:sigma=0.5, dirichlet:alpha=4, "
+     "hot-rank:share=0.25,rank=0,ranks=8, "
      "group-limited:groups=8,kept=4, drift:drift=0.1, collapse:peak=3,rise=2,recovery=4, "
      "k-hot:hot=1,heat=0.5, max-violation:violation=1,hot=1, hash:hash=3,words=1,vocabulary=129280, "
-     "megatron-w0 to w7; popularity=NAME and "
-     "the keys "
-     "of the others combine (default: uniform)",
+     "megatron-w0 to w7; popularity=NAME and the keys of the others combine (default: uniform); "
+     "`spillway help routing` says what each is",
      0},
     {"ids", KEY_IDS, "FILE.csv", 0,
      "how often each token id occurs, for hash layers: columns id and count (default: Zipf's law, by words)",

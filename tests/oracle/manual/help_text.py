@@ -28,8 +28,11 @@ class Help:
         last = next(i for i, line in enumerate(lines) if "--usage" in line) + 1
         self.options = list(self.options_of(lines[first:last]))
         self.more = [line for line in lines[last:] if not line.startswith("Mandatory or") and not line.startswith("for any corresponding")]
-        rows = re.findall(r"^  # (.*(?:\n[^ ].*)*):\n  (spillway .*(?:(?<=\\)\n.*)*)", examples, re.M)
-        self.examples = [(" ".join(purpose.split()), re.sub(r" \\\n +", " ", line)) for purpose, line in rows]
+        broken = [line for line in examples.splitlines() if not line.startswith("  ") or len(line) > 79]
+        if broken:
+            raise RuntimeError(f"{name}: an example's line is broken: {broken}")
+        rows = re.findall(r"^((?:  # .*\n)+)  (spillway .*(?:(?<=\\)\n.*)*)", examples, re.M)
+        self.examples = [(" ".join(purpose.replace("  # ", "").split()).removesuffix(":"), re.sub(r" \\\n +", " ", line)) for purpose, line in rows]
 
     @staticmethod
     def split_usage(lines):

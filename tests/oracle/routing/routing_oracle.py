@@ -8,6 +8,7 @@ import io
 import json
 import math
 import pathlib
+import re
 import sys
 
 import h5py
@@ -201,8 +202,21 @@ for model, expert, experts, groups in (("olmoe-1b-7b", 8, 64, ""), ("deepseek-v3
     fastest = answer["rows"][answer["plan"]["fastest"]]
     check(fastest["drops"]["fraction"] <= 0.01, f"{model}: the fastest, {fastest['scheme']}, drops")
     text = oracle.must("plan", "--job", job, "--wide", "--details")
-    check("with balanced routing: " in text and "--routing uniform" in text, f"{model}: {text}")
+    check("with balanced routing: " in text and "--routing balanced" in text, f"{model}: {text}")
     check("with balanced routing: " not in oracle.must("plan", "--job", job, "--routing", "uniform", "--details"), "balanced beside uniform")
+
+# Every name is in the help of `trace generate` and in what an unknown one is told; balanced is uniform by another name, hash is not even.
+said = oracle.must("help", "routing")
+names = re.findall(r"^  ([a-z0-9-]+): ", said.split("Generators")[1], re.M)
+megatron = " ".join(name for name in names if name.startswith("megatron-"))
+listed, told = oracle.must("trace", "generate", "--help"), oracle.call("plan", "--job", job, "--routing", "nothing").stderr
+for text in (listed, told):
+    text = re.sub(r"megatron-w0\s+to w7", megatron, text)
+    check(len(names) > 15 and all(re.search(rf"\b{name}\b", text) for name in names), f"{names} are not all in {text}")
+even = [plan(job, "--routing", name)["rows"] for name in ("balanced", "uniform")]
+check(even[0] == even[1], "balanced is not uniform")
+for name, is_even in (("balanced", True), ("group-limited", True), ("hash", False), ("reference", False)):
+    check(("routing is even" in oracle.must("plan", "--job", job, "--wide", "--routing", name)) == is_even, f"{name}: even is {is_even}")
 
 # Nodes reached: an own draw of uniform choices of 4 of 8 groups, 8 of the 128 experts in them, over 2 nodes of 8 ranks.
 random = np.random.default_rng(3)

@@ -375,6 +375,8 @@ static void test_wrap(void) {
                    "routing   a trace of 3 steps\n          and 4 layers");
     expect_wrapped("          what already goes on below a label\n",
                    "          what already goes on\n          below a label\n");
+    expect_wrapped("routing   drops at most 11.36 %, or so\n",
+                   "routing   drops at most\n          11.36 %, or so\n");
     /* a label of 24 characters is one, of 25 none */
     expect_wrapped(
         "a label of 22 letters   and more of it\n",

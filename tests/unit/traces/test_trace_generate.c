@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "tests/unit/check.h"
 #include "traces/generate/generate.h"
+#include "traces/generate/random_stream.h"
 #include "traces/trace.h"
 #include "traces/write/trace_write.h"
 
@@ -153,6 +154,70 @@ static void check_compose(const uint32_t *count, size_t experts, size_t tokens, 
     CHECK(repeated == 0 && memcmp(got, count, experts * sizeof *got) == 0);
     CHECK_OK(spw_compose_tokens(count, experts, tokens, top_k, 9, again));
     CHECK(memcmp(ids, again, tokens * top_k * sizeof *ids) == 0);
+}
+
+static void swap_rows(uint32_t *row, size_t i, size_t j) {
+    const uint32_t held = row[i];
+    row[i] = row[j];
+    row[j] = held;
+}
+
+static bool has(const uint16_t *token, size_t top_k, uint16_t expert) {
+    for (size_t i = 0; i < top_k; i++)
+        if (token[i] == expert) return true;
+    return false;
+}
+
+/* The definition, every token where it lies: dealt from a line, then four times neighbours of a random order trade what one has alone. */
+static void compose_in_place(const uint32_t *count, size_t experts, size_t tokens, size_t top_k,
+                             uint64_t seed, uint16_t *out) {
+    static uint32_t order[MOST_EXPERTS], row[MOST_TOKENS];
+    spw_random_stream stream;
+    size_t place = 0;
+    CHECK(tokens > 0);
+    if (tokens == 0) return;
+    spw_random_stream_init(&stream, seed, 5, experts, tokens, top_k);
+    for (size_t i = 0; i < experts; i++) order[i] = (uint32_t)i;
+    for (size_t i = 0; i < tokens; i++) row[i] = (uint32_t)i;
+    for (size_t i = experts; i > 1; i--) swap_rows(order, i - 1, spw_random_below(&stream, i));
+    for (size_t i = tokens; i > 1; i--) swap_rows(row, i - 1, spw_random_below(&stream, i));
+    for (size_t i = 0; i < experts; i++)
+        for (uint32_t n = 0; n < count[order[i]]; n++, place++)
+            out[row[place % tokens] * top_k + place / tokens] = (uint16_t)order[i];
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = tokens; i > 1; i--) swap_rows(row, i - 1, spw_random_below(&stream, i));
+        for (size_t i = 0; i + 1 < tokens; i += 2) {
+            uint16_t *const token[2] = {out + row[i] * top_k, out + row[i + 1] * top_k}, *slot[2 * MOST_K];
+            uint32_t alone[2 * MOST_K];
+            size_t many = 0;
+            for (size_t side = 0; side < 2; side++)
+                for (size_t k = 0; k < top_k; k++)
+                    if (!has(token[1 - side], top_k, token[side][k])) {
+                        slot[many] = &token[side][k];
+                        alone[many++] = token[side][k];
+                    }
+            for (size_t n = many; n > 1; n--) swap_rows(alone, n - 1, spw_random_below(&stream, n));
+            for (size_t n = 0; n < many; n++) *slot[n] = (uint16_t)alone[n];
+        }
+    }
+}
+
+/* Tokens are moved into the order in which they trade, which changes no answer. */
+static void test_compose_in_place(void) {
+    static uint16_t again[MOST_TOKENS * MOST_K];
+    uint64_t state = 11;
+    for (size_t i = 0; i < 60; i++) {
+        const size_t top_k = i % 3 == 0 ? 8 : 1 + i % MOST_K, experts = top_k + (i * 37) % 90,
+                     tokens = 1 + (i * i * 7) % MOST_TOKENS;
+        uint32_t count[MOST_EXPERTS] = {0};
+        for (size_t n = 0; n < tokens * top_k;) { /* a random sum of so many, none above `tokens` */
+            const size_t x = spw_random_mix(state++) % experts;
+            if (count[x] < tokens) count[x]++, n++;
+        }
+        CHECK_OK(spw_compose_tokens(count, experts, tokens, top_k, i, ids));
+        compose_in_place(count, experts, tokens, top_k, i, again);
+        CHECK(memcmp(ids, again, tokens * top_k * sizeof *ids) == 0);
+    }
 }
 
 static double distinct_ranks(size_t tokens, size_t top_k, size_t local) {
@@ -398,6 +463,7 @@ int main(int argc, char **argv) {
     test_histograms();
     test_seek();
     test_compose();
+    test_compose_in_place();
     test_refusals();
     test_skew();
     test_turns();

@@ -1,0 +1,1 @@
+plan --scheme= --model olmoe-1b-7b --cluster h200:8x1
