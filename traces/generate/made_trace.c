@@ -264,9 +264,12 @@ spw_status spw_trace_read_tree(spw_trace *trace, size_t step, size_t layer, cons
     return status;
 }
 
+static size_t exact_bytes(const spw_piece_law *law) {
+    return (spw_count_sample_bytes(law->tree) + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+}
+
 size_t spw_piece_law_bytes(const spw_piece_law *law) {
-    const size_t exact = spw_count_sample_bytes(law->tree), normal = spw_count_normal_bytes(law->normal);
-    return exact > normal ? exact : normal;
+    return exact_bytes(law) + spw_count_normal_bytes(law->normal);
 }
 
 void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,
@@ -274,7 +277,7 @@ void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first,
     spw_random_stream stream;
     spw_random_stream_init(&stream, law->seed, PURPOSE_COUNTS, law->step, law->layer, first);
     if (spw_count_normal_serves(law->normal, tokens))
-        spw_count_normal_sample(law->normal, &stream, scratch, tokens, out);
+        spw_count_normal_sample(law->normal, &stream, (char *)scratch + exact_bytes(law), tokens, out);
     else
         spw_count_sample(law->tree, &stream, scratch, tokens, out);
 }
