@@ -109,6 +109,19 @@ static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, si
     return global >= first && global < first + p->group_ranks ? global - first : p->group_ranks;
 }
 
+/* What a GPU sends to the ranks of its node from `begin` to `end`, its own rows left out. */
+static void by_links(const wires *w, size_t from, size_t begin, size_t end, const uint32_t *wire,
+                     uint64_t row_bytes) {
+    uint64_t sum = 0;
+    if (w->port == NULL) return;
+    for (size_t d = begin; d < end; d++) {
+        w->port[d].link_in += wire[d] * row_bytes;
+        sum += wire[d];
+    }
+    w->port[from].link_in -= wire[from] * row_bytes;
+    w->port[from].link_out += (sum - wire[from]) * row_bytes;
+}
+
 /* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards it inside
  * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
  * pair by pair. */
@@ -118,24 +131,20 @@ static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, 
     const spw_counts *c = routed->counts;
     const size_t group = routed->number;
     const spw_placement *p = &c->placement;
-    uint32_t node_of[SPW_TRAFFIC_MAX_RANKS], forwarder[SPW_TRAFFIC_MAX_RANKS + 1];
+    uint32_t node_of[SPW_TRAFFIC_MAX_RANKS];
     find_nodes(s, p, group, node_of);
     for (size_t source = 0; source < s->ranks; source++) {
         const size_t rank = group * s->ranks + source, home = node_of[source];
-        for (size_t node = 0; node < c->group_nodes; node++) {
-            const size_t receiver = forwarder_on(p, group, node, rank);
-            forwarder[node] = (uint32_t)(node == home ? source : receiver);
-            if (node != home && receiver < s->ranks)
-                by_nic(w, source, receiver, spw_counts_nodes_of(c, rank)[node] * row_bytes);
-        }
-        for (size_t d = 0; d < s->ranks; d++) {
-            const size_t from = forwarder[node_of[d]];
-            const uint64_t bytes = flow->wire[source][d] * row_bytes;
-            if (from < s->ranks) {
-                by_link(w, from, d, bytes);
-            } else {
-                by_nic(w, source, d, bytes);
-            }
+        const uint32_t *wire = flow->wire[source], *of_node = spw_counts_nodes_of(c, rank);
+        for (size_t begin = 0, end = 0; begin < s->ranks; begin = end) { /* members of a node */
+            const size_t node = node_of[begin], receiver = forwarder_on(p, group, node, rank),
+                         from = node == home ? source : receiver;
+            while (end < s->ranks && node_of[end] == node) end++;
+            if (node != home && receiver < s->ranks) by_nic(w, source, receiver, of_node[node] * row_bytes);
+            if (from < s->ranks)
+                by_links(w, from, begin, end, wire, row_bytes);
+            else
+                for (size_t d = begin; d < end; d++) by_nic(w, source, d, wire[d] * row_bytes);
         }
     }
 }
