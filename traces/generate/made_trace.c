@@ -264,11 +264,12 @@ cleanup:
 static spw_status make_law(spw_made_trace *made, size_t step, size_t layer, spw_expert_blocks blocks) {
     spw_piece_law *own = &made->law[layer];
     spw_count_law law;
+    spw_generator *generator = made->generator;
     shared_tree *before = own->of, *there = NULL;
     spw_status status = SPW_OK;
-    spw_generator_seek(made->generator, step);
+    spw_generator_seek(generator, step);
     *own = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
-    if (spw_generator_count_law(made->generator, layer, blocks.rank, blocks.node, &law)) {
+    if (spw_generator_count_law(generator, layer, blocks.rank, blocks.node, &law)) {
         if (before != NULL && asks_the_same(&before->law, &law)) there = before;
         for (size_t i = 0; i < made->settings.layers && there == NULL; i++) {
             shared_tree *other = made->law[i].of;
