@@ -66,7 +66,7 @@ typedef struct row_note {
 
 static spw_status note_row(spw_replay_work *r, size_t at_row, size_t leader, row_note *known, spw_note *out) {
     const spw_replay_row *row = &r->row[at_row];
-    const spw_counts *counts = r->counts[spw_replay_kind_of(r, at_row % r->request->schemes)][leader];
+    const spw_counts *counts = r->counts[spw_replay_kind_of(r, leader, at_row % r->request->schemes)][leader];
     spw_status status = SPW_OK;
     if (known->row != NULL && spw_replay_row_notes_as(row, known->row))
         return spw_note_again(out, known->begin, known->bytes);
@@ -90,9 +90,9 @@ static spw_status note_scheme(spw_replay_work *r, size_t leader, size_t scheme,
         const spw_replay_row *row = &r->row[p * r->request->schemes + scheme];
         if (row->refused) continue;
         if (!ran)
-            SPW_TRY(spw_selection_run(r->selection[leader],
-                                      spw_selection_scheme(row->point.scheme, weights, &own),
-                                      r->counts[spw_replay_kind_of(r, scheme)][leader], record, layout));
+            SPW_TRY(spw_selection_run(
+                r->selection[leader], spw_selection_scheme(row->point.scheme, weights, &own),
+                r->counts[spw_replay_kind_of(r, leader, scheme)][leader], record, layout));
         ran = true;
         SPW_TRY(note_row(r, p * r->request->schemes + scheme, leader,
                          &known[spw_remat_keeps_experts(row->point.job->remat)], out));
