@@ -31,7 +31,7 @@ typedef struct spw_stage_held {
 
 typedef struct spw_stage_memory {
     spw_point point;
-    spw_layer *layer; /* [stages] of a micro-batch; [1] where all stages have the same */
+    spw_layer *layer;  /* [stages] of a micro-batch; [1] where all stages have the same */
     spw_live_law *law; /* of each of these, where layers are freed one by one; else NULL */
     spw_pipeline pipeline;
     size_t ranks, layers;     /* ranks of one stage; replayed layers */

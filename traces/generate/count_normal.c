@@ -1,6 +1,7 @@
-#include "traces/generate/count_normal_internal.h"
+#include "traces/generate/count_normal.h"
 
 #include "base/memory.h"
+#include "traces/generate/count_normal_internal.h"
 
 #include <math.h>
 #include <string.h>

@@ -129,8 +129,8 @@ static void evaluate(const maker *m) {
     }
 }
 
-/* The states of the halves of a run as parts of a state (g, j): those of the left half with `g` groups and from `low` to `high` choices.
- * right: the state of the other half beside the first of them; it falls as they rise. */
+/* The states of the halves of a run as parts of a state (g, j): those of the left half with so many groups, by their choices. The state of
+ * the right half beside each of them falls as they rise. */
 typedef struct splits {
     const double *left, *right; /* values of the first of them */
     size_t at_left, at_right, count;

@@ -1,46 +1,16 @@
-#include "sim/memory/kept/stage_walk_internal.h"
+#include "sim/memory/kept/stage_walk.h"
 
 #include "base/memory.h"
+#include "sim/memory/kept/stage_walk_internal.h"
 #include "sim/weights/stage.h"
 
 #include <string.h>
 
 /* --- Passes --- */
 
-uint64_t spw_walk_beside_rows(const spw_waiting_layer *keeps, const spw_stage_moment *m) {
-    return spw_walk_plus(
-        spw_walk_plus(spw_walk_plus(spw_stage_moment_inputs(keeps, m), spw_stage_moment_policy(keeps, m)),
-                      spw_stage_moment_made(keeps, m)),
-        spw_walk_plus(spw_stage_moment_saved(keeps, m), spw_stage_moment_left(keeps, m)));
-}
-
 static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
     m->there = true;
     m->bytes = spw_walk_plus(spw_walk_beside_rows(keeps, m), spw_walk_plus(m->rows, m->work));
-}
-
-/* Have they as much beside rows? `k` may be none yet. */
-static bool same_layers(const spw_stage_moment *k, const spw_stage_moment *m) {
-    return k->there && memcmp(k->waiting, m->waiting, sizeof k->waiting) == 0 &&
-           memcmp(k->at_work, m->at_work, sizeof k->at_work) == 0 &&
-           memcmp(k->left, m->left, sizeof k->left) == 0 && memcmp(k->made, m->made, sizeof k->made) == 0 &&
-           memcmp(k->ends, m->ends, sizeof k->ends) == 0;
-}
-
-/* The same, where `kind` asks mostly for the same layers. */
-static void settle_again(spw_stage_walk *w, spw_moment kind, spw_stage_moment *m) {
-    spw_stage_moment *k = &w->known[kind];
-    if (!same_layers(k, m)) {
-        *k = *m;
-        k->there = true;
-        k->bytes = spw_walk_beside_rows(w->keeps, m);
-    }
-    m->there = true;
-    m->bytes = spw_walk_plus(k->bytes, spw_walk_plus(m->rows, m->work));
-}
-
-static void raise(spw_stage_moment *most, const spw_stage_moment *m) {
-    if (!most->there || m->bytes > most->bytes) *most = *m;
 }
 
 static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *layer, size_t micro_batch) {
@@ -76,17 +46,6 @@ static void fill_alone(spw_stage_walk *w, size_t chunk, size_t variant) {
     now.layer = now.place = SIZE_MAX;
     now.left[0] = now.left[1] = now.ends[1] = 0;
     w->behind[chunk] = now;
-}
-
-void spw_walk_raise_alone(spw_stage_moment *most, const spw_stage_moment *alone, uint64_t rows, uint64_t work,
-                          size_t micro_batch) {
-    const uint64_t bytes = spw_walk_plus(alone->bytes, spw_walk_plus(rows, work));
-    if (most->there && bytes <= most->bytes) return;
-    *most = *alone;
-    most->bytes = bytes;
-    most->rows = rows;
-    most->work = work;
-    most->micro_batch = micro_batch;
 }
 
 static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, size_t micro_batch,
@@ -158,37 +117,6 @@ void spw_stage_walk_destroy(spw_stage_walk *w) {
     spw_free(w);
 }
 
-void spw_walk_change_flight(spw_stage_moment *flight, const spw_stage_moment *kept, bool backward) {
-    for (int kind = 0; kind < 2; kind++)
-        flight->waiting[kind] = backward ? flight->waiting[kind] - kept->waiting[kind]
-                                         : flight->waiting[kind] + kept->waiting[kind];
-    if (backward)
-        flight->rows = flight->rows > kept->rows && flight->rows < SPW_WALK_MOST ? flight->rows - kept->rows
-                       : flight->rows < SPW_WALK_MOST                            ? 0
-                                                                                 : SPW_WALK_MOST;
-    else
-        flight->rows = spw_walk_plus(flight->rows, kept->rows);
-}
-
-spw_stage_moment spw_walk_beside(const spw_stage_moment *flight, const spw_stage_moment *alone) {
-    spw_stage_moment m = *alone;
-    for (int kind = 0; kind < 2; kind++) {
-        m.waiting[kind] += flight->waiting[kind];
-        m.left[kind] += flight->left[kind];
-        m.made[kind] += flight->made[kind];
-        m.ends[kind] += flight->ends[kind];
-    }
-    m.rows = spw_walk_plus(m.rows, flight->rows);
-    return m;
-}
-
-void spw_walk_count_left(const spw_stage_walk *w, size_t left[2]) {
-    left[0] = left[1] = 0;
-    for (size_t c = 0; c < w->pipeline.chunks; c++)
-        for (size_t i = w->layers.begin[c]; i < w->layers.begin[c + 1] && w->holds[c]; i++)
-            left[w->layers.layer[i].experts] += w->keeps[w->layers.layer[i].experts].stays;
-}
-
 /* Gradients of the chunks that have run backward. */
 static void count_made(const spw_stage_walk *w, spw_stage_moment *m) {
     for (size_t kind = 0; kind < 2; kind++) {
@@ -206,22 +134,10 @@ static pass_kept *part_of(const spw_stage_walk *w, const spw_pass *pass) {
 
 /* Nothing more is to be found of a pass of the same kind beside the same. Notes what is there now. */
 static bool is_known(spw_stage_moment *known, const spw_stage_moment *flight) {
-    if (same_layers(known, flight) && known->rows == flight->rows) return true;
+    if (spw_walk_same_layers(known, flight) && known->rows == flight->rows) return true;
     *known = *flight;
     known->there = true;
     return false;
-}
-
-void spw_walk_after_forward(spw_stage_walk *w, const spw_pass *pass, const spw_stage_moment *kept,
-                            spw_stage_moment *flight, spw_stage_peaks *out) {
-    const spw_pipeline *p = &w->pipeline;
-    spw_walk_change_flight(flight, kept, false);
-    w->holds[pass->chunk] = false;
-    spw_walk_count_left(w, flight->left);
-    if (w->stage + 1 == p->stages && pass->chunk + 1 < p->chunks) return;
-    flight->micro_batch = pass->micro_batch;
-    settle_again(w, SPW_MOMENT_LOSS, flight);
-    raise(&out->at[SPW_MOMENT_LOSS], flight);
 }
 
 static void change_layer(spw_stage_moment *m, const spw_stage_layer *layer, uint64_t rows, bool goes) {
@@ -257,10 +173,10 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
         here.layer = back->moe;
         here.place = end - 1 - j;
         settle(w->keeps, &here);
-        raise(&out->at[SPW_MOMENT_ATTENTION], &here);
+        spw_walk_raise(&out->at[SPW_MOMENT_ATTENTION], &here);
         here.work = back->experts ? spw_walk_plus(0, use.backward_bytes) : 0;
         settle(w->keeps, &here);
-        raise(&out->at[back->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
+        spw_walk_raise(&out->at[back->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
         now.left[back->experts]++;
         now.made[back->experts] += makes;
     }
@@ -298,15 +214,6 @@ static void look_at_parts(spw_stage_walk *w, const spw_layer_uses *uses, bool st
         for (size_t v = 0; v < VARIANTS; v++) w->part[pass].beside[v].there = false;
         look_at_part(w, uses, pass / chunks, pass % chunks, stays && i % 2 == 1 ? HELD : 0, &w->part[pass]);
     }
-}
-
-void spw_walk_raise_beside(spw_stage_walk *w, spw_moment kind, const spw_stage_moment *alone,
-                           const spw_pass *pass, const spw_stage_moment *flight, spw_stage_peaks *out) {
-    if (!alone->there) return;
-    spw_stage_moment here = spw_walk_beside(flight, alone);
-    here.micro_batch = pass->micro_batch;
-    settle_again(w, kind, &here);
-    raise(&out->at[kind], &here);
 }
 
 /* --- A walk --- */

@@ -67,6 +67,10 @@ static inline size_t spw_walk_layers(const spw_stage_walk *walk) {
 /* Bytes of a moment without rows. */
 uint64_t spw_walk_beside_rows(const spw_waiting_layer *keeps, const spw_stage_moment *moment);
 
+/* Have they as much beside rows? `known` may be none yet. */
+bool spw_walk_same_layers(const spw_stage_moment *known, const spw_stage_moment *moment);
+void spw_walk_raise(spw_stage_moment *most, const spw_stage_moment *moment);
+
 /* Layers of the chunks that hold what they left. */
 void spw_walk_count_left(const spw_stage_walk *walk, size_t left[2]);
 /* Takes a pass to those in flight, or away. */

@@ -324,7 +324,7 @@ static void check_trace(void) {
     CHECK_OK(spw_trace_read_tree(trace, 0, 1, &tree));
     CHECK_OK(spw_count_normal_create(tree, &normal));
     CHECK(spw_count_normal_serves(normal, TOKENS) && !spw_count_normal_serves(normal, 64));
-    memset(scratch, 0, 1 << 20); /* the next law's */
+    memset(scratch, 0, 1 << 20);                          /* the next law's */
     spw_random_stream_init(&stream, 9, 12, 0, 1, TOKENS); /* as made_trace.c does */
     spw_count_normal_sample(normal, &stream, scratch, TOKENS,
                             &(spw_token_counts){again.expert, again.rank, again.node, 1});
