@@ -321,6 +321,11 @@ static void check_trace(void) {
     CHECK(spw_piece_law_bytes(law.law) < 1 << 20);
     spw_piece_law_draw(law.law, scratch, TOKENS, TOKENS,
                        &(spw_token_counts){wide.expert, wide.rank, wide.node, 1});
+    uint64_t choices = 0; /* another number of tokens, by the same scratch */
+    spw_piece_law_draw(law.law, scratch, 0, 2 * TOKENS,
+                       &(spw_token_counts){again.expert, again.rank, again.node, 1});
+    for (size_t x = 0; x < 128; x++) choices += again.expert[x];
+    CHECK(choices == 2 * TOKENS * 8);
     CHECK_OK(spw_trace_read_tree(trace, 0, 1, &tree));
     CHECK_OK(spw_count_normal_create(tree, &normal));
     CHECK(spw_count_normal_serves(normal, TOKENS) && !spw_count_normal_serves(normal, 64));
