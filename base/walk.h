@@ -18,6 +18,8 @@ typedef struct spw_note {
 
 /* *at = `bytes` more, zeroed, aligned as a double is; valid until the next call. */
 SPW_MUST_CHECK spw_status spw_note_add(spw_note *record, size_t bytes, void **at);
+/* What stands in the record from `begin` on, once more. */
+SPW_MUST_CHECK spw_status spw_note_again(spw_note *record, size_t begin, size_t bytes);
 
 /* A record that is read, front to back. */
 typedef struct spw_note_reader {

@@ -20,7 +20,8 @@ size_t spw_walk_record_bytes(size_t record, size_t limit) {
 
 /* --- Records --- */
 
-spw_status spw_note_add(spw_note *record, size_t bytes, void **at) {
+/* Room behind what is there, not set. */
+static spw_status make_room(spw_note *record, size_t bytes, void **at) {
     const size_t padded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (padded < bytes || padded > SIZE_MAX / 4 - record->bytes)
         return spw_fail(SPW_ENOMEM, "a record of %zu bytes is too large", bytes);
@@ -31,8 +32,24 @@ spw_status spw_note_add(spw_note *record, size_t bytes, void **at) {
         record->capacity = capacity;
     }
     *at = record->data + record->bytes;
-    memset(*at, 0, padded);
     record->bytes += padded;
+    return SPW_OK;
+}
+
+spw_status spw_note_add(spw_note *record, size_t bytes, void **at) {
+    const size_t before = record->bytes;
+    const spw_status status = make_room(record, bytes, at);
+    if (status == SPW_OK) memset(*at, 0, record->bytes - before);
+    return status;
+}
+
+spw_status spw_note_again(spw_note *record, size_t begin, size_t bytes) {
+    const size_t before = record->bytes;
+    void *at = NULL;
+    const spw_status status = make_room(record, bytes, &at);
+    if (status != SPW_OK) return status;
+    memcpy(at, record->data + begin, bytes);
+    memset(record->data + before + bytes, 0, record->bytes - before - bytes);
     return SPW_OK;
 }
 

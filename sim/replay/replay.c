@@ -58,14 +58,6 @@ static spw_status take_chosen(spw_replay_work *r, size_t layer, spw_note_reader 
     return status;
 }
 
-/* What stands in the record from `begin` on, once more. */
-static spw_status note_again(spw_note *out, size_t begin, size_t bytes) {
-    void *at = NULL;
-    const spw_status status = spw_note_add(out, bytes, &at);
-    if (status == SPW_OK) memcpy(at, out->data + begin, bytes);
-    return status;
-}
-
 /* What one row noted of a micro-batch of a layer. */
 typedef struct row_note {
     const spw_replay_row *row; /* NULL: none yet */
@@ -74,10 +66,10 @@ typedef struct row_note {
 
 static spw_status note_row(spw_replay_work *r, size_t at_row, size_t leader, row_note *known, spw_note *out) {
     const spw_replay_row *row = &r->row[at_row];
-    const spw_counts *counts = r->counts[spw_replay_kind_of(r, at_row % r->request->schemes)][leader];
+    const spw_counts *counts = r->counts[spw_replay_kind_of(r, leader, at_row % r->request->schemes)][leader];
     spw_status status = SPW_OK;
     if (known->row != NULL && spw_replay_row_notes_as(row, known->row))
-        return note_again(out, known->begin, known->bytes);
+        return spw_note_again(out, known->begin, known->bytes);
     *known = (row_note){.row = row, .begin = out->bytes};
     SPW_TRY(spw_replay_row_note(row, counts, r->selection[leader], out));
     known->bytes = out->bytes - known->begin;
@@ -98,9 +90,9 @@ static spw_status note_scheme(spw_replay_work *r, size_t leader, size_t scheme,
         const spw_replay_row *row = &r->row[p * r->request->schemes + scheme];
         if (row->refused) continue;
         if (!ran)
-            SPW_TRY(spw_selection_run(r->selection[leader],
-                                      spw_selection_scheme(row->point.scheme, weights, &own),
-                                      r->counts[spw_replay_kind_of(r, scheme)][leader], record, layout));
+            SPW_TRY(spw_selection_run(
+                r->selection[leader], spw_selection_scheme(row->point.scheme, weights, &own),
+                r->counts[spw_replay_kind_of(r, leader, scheme)][leader], record, layout));
         ran = true;
         SPW_TRY(note_row(r, p * r->request->schemes + scheme, leader,
                          &known[spw_remat_keeps_experts(row->point.job->remat)], out));
@@ -215,7 +207,7 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
         const size_t b = i / micro_batches, micro_batch = i % micro_batches;
         if (micro_batch >= r->frame.kinds) {
-            SPW_TRY(note_again(out, out->bytes - r->frame.kinds * bytes, bytes));
+            SPW_TRY(spw_note_again(out, out->bytes - r->frame.kinds * bytes, bytes));
             continue;
         }
         const spw_layout *layout = spw_composer_layout(r->composer, b);

@@ -70,17 +70,23 @@ static spw_status check(const spw_replay_work *r) {
     return q->stack != NULL || q->time_stack != NULL ? spw_job_is_whole(q->job, "--stack") : SPW_OK;
 }
 
-bool spw_replay_looks_at_choices(const spw_scheme *scheme) {
-    return spw_scheme_drop_rule(scheme) != SPW_DROP_BY_LIMIT && !spw_selection_by_counts(scheme, false);
+/* Must choices of a place be looked at one by one? */
+static bool looks_at_choices(const spw_replay_work *r, size_t place, size_t scheme, bool drops_alone) {
+    const spw_job *job = &r->request->job[place / r->batches];
+    const spw_scheme *of = &r->request->scheme[scheme];
+    const spw_layer_shape shape =
+        spw_layer_shape_of(job, job->sequences_per_gpu[place % r->batches] / r->frame.micro_batches);
+    return spw_scheme_drop_rule(of) != SPW_DROP_BY_LIMIT &&
+           !spw_selection_by_counts(of, &shape, job->cluster.gpus_per_node, drops_alone);
 }
 
 bool spw_replay_draws_counts(const spw_replay_request *q) {
     return q->balancer == NULL && q->skips_lost_tokens && spw_trace_made_tokens(q->trace) > 0;
 }
 
-spw_replay_counts spw_replay_kind_of(const spw_replay_work *r, size_t scheme) {
-    return r->all_tokens || spw_replay_looks_at_choices(&r->request->scheme[scheme]) ? SPW_REPLAY_OF_TOKENS
-                                                                                     : SPW_REPLAY_BY_LAW;
+spw_replay_counts spw_replay_kind_of(const spw_replay_work *r, size_t place, size_t scheme) {
+    return r->all_tokens || looks_at_choices(r, place, scheme, false) ? SPW_REPLAY_OF_TOKENS
+                                                                      : SPW_REPLAY_BY_LAW;
 }
 
 static void find_kinds(spw_replay_work *r) {
@@ -88,11 +94,11 @@ static void find_kinds(spw_replay_work *r) {
     r->reads = q->balancer != NULL || !q->skips_lost_tokens;
     r->all_tokens = !spw_replay_draws_counts(q);
     for (size_t i = 0; i < r->row_count; i++) {
+        const size_t place = i / q->schemes, scheme = i % q->schemes;
         if (spw_replay_skips(r, i)) continue;
-        r->wants[spw_replay_kind_of(r, i % q->schemes)] = true;
-        const spw_scheme *scheme = &q->scheme[i % q->schemes];
-        r->reads = r->reads || (spw_replay_looks_at_choices(scheme) &&
-                                !spw_selection_by_counts(scheme, r->frame.drops_alone));
+        r->wants[spw_replay_kind_of(r, place, scheme)] = true;
+        r->reads = r->reads || (looks_at_choices(r, place, scheme, false) &&
+                                looks_at_choices(r, place, scheme, r->frame.drops_alone));
     }
 }
 

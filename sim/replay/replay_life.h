@@ -45,8 +45,6 @@ void spw_replay_work_destroy(spw_replay_work *r);
  * borrows. */
 SPW_MUST_CHECK spw_status spw_replay_compose(const spw_replay_request *request, bool counts, spw_job *data,
                                              spw_composer **out);
-/* Must choices be looked at one by one? */
-bool spw_replay_looks_at_choices(const spw_scheme *scheme);
 /* Are counts of generated routing drawn by their law, but for such schemes? */
 bool spw_replay_draws_counts(const spw_replay_request *request);
 
@@ -55,8 +53,8 @@ bool spw_replay_skips(const spw_replay_work *work, size_t row);
 bool spw_replay_skips_place(const spw_replay_work *work, size_t place);
 /* Have two splits the same groups of ranks, and so the same counts? */
 bool spw_replay_same_groups(const spw_replay_work *work, size_t split, size_t other);
-/* Whose counts a scheme's rows need. */
-spw_replay_counts spw_replay_kind_of(const spw_replay_work *r, size_t scheme);
+/* Whose counts a scheme's rows need at a place. */
+spw_replay_counts spw_replay_kind_of(const spw_replay_work *r, size_t place, size_t scheme);
 /* Is any row not refused? Where every row is, nothing is counted. */
 bool spw_replay_any_can_be(const spw_replay_work *work);
 

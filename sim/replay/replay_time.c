@@ -224,7 +224,10 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     spw_timeline balanced, aligned, *mean = &out->mean;
     spw_status status = SPW_OK;
     SPW_TRY(predict(t, BALANCED, &balanced));
-    SPW_TRY(predict(t, ALIGNED, &aligned));
+    if (t->positions > 1)
+        SPW_TRY(predict(t, ALIGNED, &aligned));
+    else
+        aligned = balanced;
     *mean = t->sum;
     name_components(&balanced, mean);
     for (size_t i = 0; i < mean->components; i++) {

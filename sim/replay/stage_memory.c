@@ -49,6 +49,8 @@ static size_t cells_of(const spw_stage_memory *m) { return m->ranks * m->layers 
 static spw_status remember(spw_stage_memory *m) {
     spw_status status = SPW_OK;
     if (!m->frees) return SPW_ALLOC(places_of(m) * parts_of(m), &m->kept);
+    SPW_TRY(SPW_ALLOC(lists_of(m), &m->law));
+    for (size_t l = 0; l < lists_of(m); l++) SPW_TRY(spw_live_law_create(&m->layer[l], &m->law[l]));
     SPW_TRY(SPW_ALLOC(lists_of(m) * cells_of(m), &m->use));
     SPW_TRY(SPW_ALLOC(cells_of(m), &m->all_rows));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->walk));
@@ -93,7 +95,9 @@ cleanup:
 }
 
 void spw_stage_memory_destroy(spw_stage_memory *m) {
+    for (size_t s = 0; m->law != NULL && s < lists_of(m); s++) spw_live_law_destroy(&m->law[s]);
     for (size_t s = 0; m->layer != NULL && s < lists_of(m); s++) spw_layer_destroy(&m->layer[s]);
+    spw_free(m->law);
     spw_free(m->layer);
     spw_free(m->footprint);
     spw_free(m->step_peak);
@@ -139,7 +143,7 @@ static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch,
             *use = *(use - m->kinds);
             continue;
         }
-        const spw_live_set live = spw_layer_live_set(&m->layer[list], rows);
+        const spw_live_set live = spw_live_law_at(&m->law[list], rows);
         *use = (spw_layer_use){live.backward_bytes, saves ? live.saved_bytes : 0};
         for (size_t l = layer; l < m->point.job->model.moe_layers && live.to_host_bytes > 0; l += m->layers) {
             spw_stage_held *h = &m->held[m->stage[l] * m->ranks + rank];

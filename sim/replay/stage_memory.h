@@ -10,6 +10,7 @@
 #include "sim/job/job_words.h"
 #include "sim/memory/live/footprint.h"
 #include "sim/schemes/layer.h"
+#include "sim/schemes/live_law.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
 #include "sim/weights/pipeline.h"
@@ -30,7 +31,8 @@ typedef struct spw_stage_held {
 
 typedef struct spw_stage_memory {
     spw_point point;
-    spw_layer *layer; /* [stages] of a micro-batch; [1] where all stages have the same */
+    spw_layer *layer;  /* [stages] of a micro-batch; [1] where all stages have the same */
+    spw_live_law *law; /* of each of these, where layers are freed one by one; else NULL */
     spw_pipeline pipeline;
     size_t ranks, layers;     /* ranks of one stage; replayed layers */
     size_t kinds;             /* of micro-batches: those behind the first `kinds` are as these in turn */

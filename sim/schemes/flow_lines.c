@@ -26,7 +26,9 @@ void spw_flow_one_line(spw_flow *flow, size_t ranks, uint64_t rows) {
 }
 
 void spw_flow_distinct(const spw_routed_group *routed, spw_flow *flow) {
-    for (size_t r = 0; r < routed->shape->ranks; r++) flow->wire[r] = spw_distinct_of(routed, r);
+    const bool one_each = spw_flow_has_one_expert(routed->shape);
+    for (size_t r = 0; r < routed->shape->ranks; r++)
+        flow->wire[r] = one_each ? spw_routed_of(routed, r) : spw_distinct_of(routed, r);
 }
 
 enum { PLACES = 2 * SPW_TRAFFIC_MAX_RANKS };

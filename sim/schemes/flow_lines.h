@@ -37,7 +37,11 @@ static inline uint32_t spw_wire_rows(spw_flow *flow, uint64_t rows) {
 uint32_t *spw_flow_own_lines(spw_flow *flow, size_t ranks);
 /* All ranks have the first line of flow->line, with these rows to everybody. */
 void spw_flow_one_line(spw_flow *flow, size_t ranks, uint64_t rows);
-/* Each rank has its line of `distinct`. */
+/* Has each rank one expert, of its own? Then as many tokens reach it as choose that. */
+static inline bool spw_flow_has_one_expert(const spw_layer_shape *shape) {
+    return shape->experts_per_rank == 1 && shape->experts == shape->ranks;
+}
+/* Each rank has its line of `distinct`, or of choices, where they say the same. */
 void spw_flow_distinct(const spw_routed_group *routed, spw_flow *flow);
 
 /* The ranks of a group by their lines, which are numbered as they come. */

@@ -62,6 +62,7 @@ static const char *text_of(spw_layer_builder *b, const char *name) {
 
 static bool is_called(const spw_layer_builder *b, const char *text, const char *name) {
     const size_t before = strlen(b->prefix);
+    if (before == 0 && text[0] != name[0]) return false; /* as most */
     return strncmp(text, b->prefix, before) == 0 && strcmp(text + before, name) == 0;
 }
 

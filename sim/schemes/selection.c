@@ -282,10 +282,23 @@ static spw_drop_rule rule_of(const spw_selection *s, const spw_scheme *scheme, c
     return drops ? rule : SPW_DROP_BY_LIMIT;
 }
 
-bool spw_selection_by_counts(const spw_scheme *scheme, bool drops_alone) {
+/* Do the counts of what is kept say what travels? */
+static bool counts_say_flow(const spw_scheme *scheme, const spw_layer_shape *s, size_t gpus_per_node) {
+    const spw_counts_parts parts = spw_counts_parts_of(scheme, 1);
+    const bool one_each = spw_flow_has_one_expert(s) && gpus_per_node % s->ranks == 0;
+    return parts == SPW_COUNTS_ROUTED || (parts == SPW_COUNTS_DISTINCT && one_each) ||
+           scheme->type->routing.expert_capacity(scheme, s) == SIZE_MAX;
+}
+
+bool spw_selection_by_counts(const spw_scheme *scheme, const spw_layer_shape *s, size_t gpus_per_node,
+                             bool drops_alone) {
     const spw_scheme_routing *routing = &scheme->type->routing;
     return spw_scheme_drop_rule(scheme) != SPW_DROP_BY_LIMIT && routing->expert_capacity != NULL &&
-           !routing->limits && (drops_alone || spw_counts_parts_of(scheme, 1) == SPW_COUNTS_ROUTED);
+           !routing->limits && (drops_alone || counts_say_flow(scheme, s, gpus_per_node));
+}
+
+static bool by_counts(const spw_selection *s) {
+    return spw_selection_by_counts(s->scheme, &s->shape, s->placement.gpus_per_node, s->drops_alone);
 }
 
 /* The counts of what is kept, without a look at a choice. */
@@ -305,7 +318,7 @@ cleanup:
 /* By the scheme's rule: the counts that its flow is made of, and those of what is kept. */
 static spw_status keep_some(spw_selection *s, const spw_counts **kept) {
     spw_status status = SPW_OK;
-    s->by_counts = spw_selection_by_counts(s->scheme, s->drops_alone);
+    s->by_counts = by_counts(s);
     SPW_TRY(s->by_counts ? keep_counts(s, kept) : keep(s));
     if (!s->by_counts) *kept = s->own;
     if (!s->drops_alone || !s->by_counts) s->counts = *kept;
@@ -318,7 +331,7 @@ cleanup:
 static spw_status flow_groups(spw_selection *s, const spw_counts *counts, size_t limits) {
     uint32_t *line = s->line;
     spw_status status = SPW_OK;
-    if (s->drops_alone && spw_selection_by_counts(s->scheme, true)) {
+    if (s->drops_alone && by_counts(s)) {
         memset(s->rows, 0, s->placement.ranks * sizeof *s->rows);
         memset(s->dropped, 0, s->placement.ranks * sizeof *s->dropped);
         return SPW_OK;

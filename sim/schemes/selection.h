@@ -31,8 +31,11 @@ enum { SPW_BY_POSITION_TEXT = SPW_SCHEME_TEXT + 192 };
 bool spw_selection_note(const spw_scheme *scheme, bool weights, char out[SPW_BY_POSITION_TEXT]);
 
 /* Does a scheme with keep() need no look at a choice, but where kept or lost ones are asked for? Its capacity says how many an expert
- * keeps of a rank, and its flow asks for no more; or nobody does, where only drops are asked for. */
-bool spw_selection_by_counts(const spw_scheme *scheme, bool drops_alone);
+ * keeps of a rank, and its flow asks for no more; or nobody does, where only drops are asked for. Where tokens travel once a rank, the
+ * kept choices say that too if a rank of the shape has one expert, and its group lies in one node of so many GPUs. Nothing is dropped
+ * of a shape whose capacity nobody can exceed. */
+bool spw_selection_by_counts(const spw_scheme *scheme, const spw_layer_shape *shape, size_t gpus_per_node,
+                             bool drops_alone);
 
 /* Runs `scheme`. counts: of all choices, from the same record and layout. SPW_ECONFIG when the scheme drops by weight and
  * the record has none. Record and layout are borrowed, and what the functions below return is valid, until the next run. */

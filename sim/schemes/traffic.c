@@ -111,33 +111,41 @@ static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, si
 
 /* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards it inside
  * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
- * pair by pair. */
+ * pair by pair. in [ranks]: rows that come by links, all but those of such pairs and a rank's own. */
+static void route_from(const spw_routed_group *routed, const spw_flow *flow, const uint32_t *node_of,
+                       size_t source, uint64_t row_bytes, const wires *w, uint64_t *in) {
+    const size_t group = routed->number, ranks = routed->shape->ranks, rank = group * ranks + source;
+    const spw_placement *p = &routed->counts->placement;
+    const uint32_t *wire = flow->wire[source], *of_node = spw_counts_nodes_of(routed->counts, rank);
+    (void)add_line(wire, ranks, 1, in);
+    for (size_t begin = 0, end = 0; begin < ranks; begin = end) { /* members of a node */
+        const size_t node = node_of[begin], home = node_of[source],
+                     receiver = forwarder_on(p, group, node, rank), from = node == home ? source : receiver;
+        uint64_t sum = 0;
+        for (; end < ranks && node_of[end] == node; end++) sum += wire[end];
+        if (node != home && receiver < ranks) by_nic(w, source, receiver, of_node[node] * row_bytes);
+        if (from < ranks) {
+            in[from] -= wire[from];
+            if (w->port != NULL) w->port[from].link_out += (sum - wire[from]) * row_bytes;
+            continue;
+        }
+        for (size_t d = begin; d < end; d++) {
+            in[d] -= wire[d];
+            by_nic(w, source, d, wire[d] * row_bytes);
+        }
+    }
+}
+
 static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
                           const wires *w) {
     const spw_layer_shape *s = routed->shape;
-    const spw_counts *c = routed->counts;
-    const size_t group = routed->number;
-    const spw_placement *p = &c->placement;
-    uint32_t node_of[SPW_TRAFFIC_MAX_RANKS], forwarder[SPW_TRAFFIC_MAX_RANKS + 1];
-    find_nodes(s, p, group, node_of);
-    for (size_t source = 0; source < s->ranks; source++) {
-        const size_t rank = group * s->ranks + source, home = node_of[source];
-        for (size_t node = 0; node < c->group_nodes; node++) {
-            const size_t receiver = forwarder_on(p, group, node, rank);
-            forwarder[node] = (uint32_t)(node == home ? source : receiver);
-            if (node != home && receiver < s->ranks)
-                by_nic(w, source, receiver, spw_counts_nodes_of(c, rank)[node] * row_bytes);
-        }
-        for (size_t d = 0; d < s->ranks; d++) {
-            const size_t from = forwarder[node_of[d]];
-            const uint64_t bytes = flow->wire[source][d] * row_bytes;
-            if (from < s->ranks) {
-                by_link(w, from, d, bytes);
-            } else {
-                by_nic(w, source, d, bytes);
-            }
-        }
-    }
+    uint32_t node_of[SPW_TRAFFIC_MAX_RANKS];
+    uint64_t in[SPW_TRAFFIC_MAX_RANKS];
+    find_nodes(s, &routed->counts->placement, routed->number, node_of);
+    memset(in, 0, s->ranks * sizeof *in);
+    for (size_t source = 0; source < s->ranks; source++)
+        route_from(routed, flow, node_of, source, row_bytes, w, in);
+    for (size_t d = 0; d < s->ranks && w->port != NULL; d++) w->port[d].link_in += in[d] * row_bytes;
 }
 
 static void exchange_rows(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,

@@ -28,7 +28,8 @@ void spw_count_normal_destroy(spw_count_normal *c); /* NULL is fine */
 enum { SPW_COUNT_NORMAL_VARIANCE = 9 };
 bool spw_count_normal_serves(const spw_count_normal *c, size_t tokens);
 
-/* As spw_count_sample(). */
+/* As spw_count_sample(), but scratch is all zero before the first draw, and of this law alone: pieces of as many tokens share what is
+ * there. */
 size_t spw_count_normal_bytes(const spw_count_normal *c);
 void spw_count_normal_sample(const spw_count_normal *c, spw_random_stream *stream, void *scratch,
                              size_t tokens, const spw_token_counts *out);

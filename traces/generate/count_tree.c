@@ -16,9 +16,10 @@ typedef struct maker {
     size_t size[3], sizes; /* of blocks, falling; each divides the one before */
     size_t group_size;     /* 0: no groups */
     double limit;          /* of a logarithm of odds */
-    double *log_weight;    /* [experts + groups] */
-    double *room;          /* [experts + groups] */
-    double *value;         /* [states] coefficients, up to a factor for each node */
+    double *log_want,
+        *log_weight; /* [experts + groups] logarithms of odds that are asked for, and of weights */
+    double *room;    /* [experts + groups] */
+    double *value;   /* [states] coefficients, up to a factor for each node */
 } maker;
 
 /* --- Shape --- */
@@ -104,7 +105,7 @@ static void multiply(const maker *m, const spw_count_node *n) {
                 for (size_t jr = 0; jr <= end; jr++) into[jr] += of_left * of_right[jr];
             }
         }
-    for (size_t s = 0; s < spw_count_states(n); s++) most = fmax(most, out[s]);
+    for (size_t s = 0; s < spw_count_states(n); s++) most = out[s] > most ? out[s] : most;
     for (size_t s = 0; s < spw_count_states(n) && most > 0.0; s++) out[s] /= most;
 }
 
@@ -114,8 +115,8 @@ static void evaluate(const maker *m) {
         double *out = m->value + n->state;
         if (n->left == 0) { /* the larger of the two is 1 */
             const double weight = m->log_weight[n->low];
-            out[0] = exp(-fmax(weight, 0.0));
-            out[1] = exp(fmin(weight, 0.0));
+            out[0] = weight > 0.0 ? exp(-weight) : 1.0;
+            out[1] = weight > 0.0 ? 1.0 : exp(weight);
         } else if (n->right == 0) {
             const double weight = m->log_weight[m->law->experts + n->low / m->group_size];
             memset(out, 0, (n->choices + 1) * sizeof *out);
@@ -128,22 +129,50 @@ static void evaluate(const maker *m) {
     }
 }
 
-/* Calls for every way in which a state of a run is split; `share` of the tokens in it. */
-typedef struct split {
-    size_t left, right; /* states */
-    double share;
-} split;
+/* The states of the halves of a run as parts of a state (g, j): those of the left half with so many groups, by their choices. The state of
+ * the right half beside each of them falls as they rise. */
+typedef struct splits {
+    const double *left, *right; /* values of the first of them */
+    size_t at_left, at_right, count;
+} splits;
 
-/* The i-th state of the left half as a part of state (g, j); false: it is none. */
-static bool split_at(const maker *m, const spw_count_node *n, size_t g, size_t j, size_t i, split *out) {
+static splits splits_of(const maker *m, const spw_count_node *n, size_t g, size_t j, size_t g_left) {
     const spw_count_node *l = &m->tree->node[n->left], *r = &m->tree->node[n->right];
-    const size_t gl = i / (l->choices + 1), jl = i % (l->choices + 1);
-    const double all = m->value[n->state + g * (n->choices + 1) + j];
-    if (gl > g || jl > j || g - gl > r->groups || j - jl > r->choices || !(all > 0.0)) return false;
-    out->left = i;
-    out->right = (g - gl) * (r->choices + 1) + j - jl;
-    out->share = m->value[l->state + out->left] * m->value[r->state + out->right];
-    return out->share > 0.0;
+    const size_t low = j > r->choices ? j - r->choices : 0, high = j < l->choices ? j : l->choices,
+                 at_left = g_left * (l->choices + 1) + low,
+                 at_right = (g - g_left) * (r->choices + 1) + j - low;
+    return (splits){.left = m->value + l->state + at_left,
+                    .right = m->value + r->state + at_right,
+                    .at_left = at_left,
+                    .at_right = at_right,
+                    .count = low <= high ? high - low + 1 : 0};
+}
+
+/* The groups of the left half among g of a run: from .. to. */
+static void groups_of(const maker *m, const spw_count_node *n, size_t g, size_t *from, size_t *to) {
+    const spw_count_node *l = &m->tree->node[n->left], *r = &m->tree->node[n->right];
+    *from = g > r->groups ? g - r->groups : 0;
+    *to = g < l->groups ? g : l->groups;
+}
+
+/* `here` of the tokens are in the state (g, j) of a run: adds them to the states of its halves. */
+static void propagate_state(const maker *m, const spw_count_node *n, size_t g, size_t j, double here) {
+    double *left = m->tree->share + m->tree->node[n->left].state,
+           *right = m->tree->share + m->tree->node[n->right].state, sum = 0.0;
+    size_t from = 0, to = 0;
+    groups_of(m, n, g, &from, &to);
+    for (size_t i = from; i <= to; i++) {
+        const splits s = splits_of(m, n, g, j, i);
+        for (size_t k = 0; k < s.count; k++) sum += s.left[k] * *(s.right - k);
+    }
+    for (size_t i = from; i <= to && sum > 0.0; i++) {
+        const splits s = splits_of(m, n, g, j, i);
+        for (size_t k = 0; k < s.count; k++) {
+            const double share = here * (s.left[k] * *(s.right - k)) / sum;
+            left[s.at_left + k] += share;
+            right[s.at_right - k] += share;
+        }
+    }
 }
 
 /* share of every state, from the root down. */
@@ -152,32 +181,23 @@ static void propagate(const maker *m) {
     memset(t->share, 0, t->states * sizeof *t->share);
     t->share[spw_count_states(&t->node[0]) - 1] = 1.0;
     for (size_t i = 0; i < t->nodes; i++) {
-        const spw_count_node *n = &t->node[i], *l = &t->node[n->left], *r = &t->node[n->right];
+        const spw_count_node *n = &t->node[i];
         if (n->left == 0) continue;
-        for (size_t s = 0; s < spw_count_states(n); s++) {
-            const size_t g = s / (n->choices + 1), j = s % (n->choices + 1);
-            const double here = t->share[n->state + s];
-            double sum = 0.0;
-            split part;
-            if (!(here > 0.0)) continue;
-            if (n->right == 0) {
-                if (g == 1) t->share[l->state + j] += here;
-                continue;
+        for (size_t g = n->right == 0 ? 1 : 0, s = g * (n->choices + 1); g <= n->groups; g++)
+            for (size_t j = 0; j <= n->choices; j++, s++) {
+                const double here = t->share[n->state + s];
+                if (!(here > 0.0)) continue;
+                if (n->right == 0)
+                    t->share[t->node[n->left].state + j] += here;
+                else if (m->value[n->state + s] > 0.0)
+                    propagate_state(m, n, g, j, here);
             }
-            for (size_t k = 0; k < spw_count_states(l); k++)
-                if (split_at(m, n, g, j, k, &part)) sum += part.share;
-            for (size_t k = 0; k < spw_count_states(l); k++) {
-                if (!split_at(m, n, g, j, k, &part)) continue;
-                t->share[l->state + part.left] += here * part.share / sum;
-                t->share[r->state + part.right] += here * part.share / sum;
-            }
-        }
     }
 }
 
-/* have [count] towards want: a Newton step with Hajek's covariance v[i] (i = j) - v[i] v[j] / sum of v. *worst grows to the largest
+/* have [count] towards log_want, logarithms of odds: a Newton step with Hajek's covariance v[i] (i = j) - v[i] v[j] / sum of v. *worst grows to the largest
  * difference of a logarithm of odds. */
-static void step(const maker *m, const double *want, const double *have, size_t count, double *log_weight,
+static void step(const maker *m, const double *log_want, const double *have, size_t count, double *log_weight,
                  double *worst) {
     double *v = m->room, sum = 0.0;
     for (size_t i = 0; i < count; i++) sum += v[i] = have[i] * (1.0 - have[i]);
@@ -188,7 +208,7 @@ static void step(const maker *m, const double *want, const double *have, size_t 
         sum = next;
     }
     for (size_t i = 0; i < count; i++) {
-        const double lacks = log_odds(m, want[i]) - log_odds(m, have[i]);
+        const double lacks = log_want[i] - log_odds(m, have[i]);
         *worst = fmax(*worst, fabs(lacks));
         log_weight[i] += lacks * fmax(0.1, 1.0 - (sum > 0.0 ? v[i] / sum : 0.0));
     }
@@ -214,16 +234,18 @@ static void look(const maker *m, double *have) {
 
 static void solve(const maker *m, double *have) {
     const spw_count_law *law = m->law;
-    for (size_t x = 0; x < law->experts; x++) m->log_weight[x] = log_odds(m, law->inclusion[x]);
+    for (size_t x = 0; x < law->experts; x++) m->log_want[x] = log_odds(m, law->inclusion[x]);
     for (size_t g = 0; g < law->groups; g++)
-        m->log_weight[law->experts + g] = log_odds(m, law->group_inclusion[g]);
+        m->log_want[law->experts + g] = log_odds(m, law->group_inclusion[g]);
+    memcpy(m->log_weight, m->log_want, (law->experts + law->groups) * sizeof *m->log_weight);
     for (int round = 0; round < MOST_ROUNDS; round++) {
         double worst = 0.0;
         evaluate(m);
         propagate(m);
         look(m, have);
-        step(m, law->inclusion, have, law->experts, m->log_weight, &worst);
-        step(m, law->group_inclusion, have + law->experts, law->groups, m->log_weight + law->experts, &worst);
+        step(m, m->log_want, have, law->experts, m->log_weight, &worst);
+        step(m, m->log_want + law->experts, have + law->experts, law->groups, m->log_weight + law->experts,
+             &worst);
         if (worst < CLOSE) return; /* the step did nothing that could be seen */
     }
 }
@@ -232,16 +254,22 @@ static void solve(const maker *m, double *have) {
 
 static void list_state(const maker *m, const spw_count_node *n, size_t s, bool counts) {
     spw_count_tree *t = m->tree;
-    const spw_count_node *l = &t->node[n->left];
     const size_t g = s / (n->choices + 1), j = s % (n->choices + 1), begin = t->options;
+    size_t from = 0, to = 0;
     double left = 0.0;
-    split part;
-    for (size_t k = 0; k < spw_count_states(l); k++) {
-        if (!split_at(m, n, g, j, k, &part)) continue;
-        if (!counts)
-            t->option[t->options] = (spw_count_option){
-                .share = part.share, .left = (uint32_t)part.left, .right = (uint32_t)part.right};
-        t->options++;
+    if (!(m->value[n->state + s] > 0.0)) return;
+    groups_of(m, n, g, &from, &to);
+    for (size_t i = from; i <= to; i++) {
+        const splits part = splits_of(m, n, g, j, i);
+        for (size_t k = 0; k < part.count; k++) {
+            const double share = part.left[k] * *(part.right - k);
+            if (!(share > 0.0)) continue;
+            if (!counts)
+                t->option[t->options] = (spw_count_option){.share = share,
+                                                           .left = (uint32_t)(part.at_left + k),
+                                                           .right = (uint32_t)(part.at_right - k)};
+            t->options++;
+        }
     }
     for (size_t i = t->options; i > begin && !counts; i--) {
         spw_count_option *o = &t->option[i - 1];
@@ -292,6 +320,7 @@ spw_status spw_count_tree_create(const spw_count_law *law, spw_count_tree **out)
     SPW_TRY(SPW_ALLOC(t->states, &t->share));
     SPW_TRY(SPW_ALLOC(t->states + 1, &t->first));
     SPW_TRY(SPW_ALLOC(t->states, &m.value));
+    SPW_TRY(SPW_ALLOC(count, &m.log_want));
     SPW_TRY(SPW_ALLOC(count, &m.log_weight));
     SPW_TRY(SPW_ALLOC(count, &m.room));
     SPW_TRY(SPW_ALLOC(count, &have));
@@ -304,6 +333,7 @@ spw_status spw_count_tree_create(const spw_count_law *law, spw_count_tree **out)
 
 cleanup:
     spw_free(m.value);
+    spw_free(m.log_want);
     spw_free(m.log_weight);
     spw_free(m.room);
     spw_free(have);

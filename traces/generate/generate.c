@@ -405,19 +405,26 @@ cleanup:
     return status;
 }
 
+bool spw_generator_count_law(spw_generator *generator, size_t layer, size_t rank_experts, size_t node_experts,
+                             spw_count_law *out) {
+    const spw_generate_settings *settings = generator->settings;
+    if (layer < generator->hash_layers || settings->distribution.even != 0.0) return false;
+    include(generator, layer);
+    *out = (spw_count_law){.experts = settings->experts,
+                           .top_k = settings->top_k,
+                           .inclusion = generator->inside,
+                           .groups = (size_t)settings->distribution.groups,
+                           .kept = (size_t)settings->distribution.kept,
+                           .group_inclusion = generator->of_group,
+                           .rank_experts = rank_experts,
+                           .node_experts = node_experts};
+    return true;
+}
+
 spw_status spw_generator_count_tree(spw_generator *generator, size_t layer, size_t rank_experts,
                                     size_t node_experts, spw_count_tree **out) {
-    const spw_generate_settings *settings = generator->settings;
+    spw_count_law law;
     *out = NULL;
-    if (layer < generator->hash_layers || settings->distribution.even != 0.0) return SPW_OK;
-    include(generator, layer);
-    const spw_count_law law = {.experts = settings->experts,
-                               .top_k = settings->top_k,
-                               .inclusion = generator->inside,
-                               .groups = (size_t)settings->distribution.groups,
-                               .kept = (size_t)settings->distribution.kept,
-                               .group_inclusion = generator->of_group,
-                               .rank_experts = rank_experts,
-                               .node_experts = node_experts};
+    if (!spw_generator_count_law(generator, layer, rank_experts, node_experts, &law)) return SPW_OK;
     return spw_count_tree_create(&law, out);
 }

@@ -108,6 +108,7 @@ typedef struct spw_generate_settings {
     int level;                                 /* as in spw_trace_write_settings; 0 = 4 */
 } spw_generate_settings;
 
+typedef struct spw_count_law spw_count_law;
 typedef struct spw_count_tree spw_count_tree;
 typedef struct spw_generator spw_generator; /* the state of the popularities, step by step */
 
@@ -124,8 +125,11 @@ SPW_MUST_CHECK spw_status spw_generator_record(spw_generator *generator, size_t 
 SPW_MUST_CHECK spw_status spw_generator_record_bytes(spw_generator *generator, size_t layer,
                                                      uint8_t *expert_id);
 
-/* The law by which tokens of a layer choose at this step (traces/generate/count_tree.h), for consecutive experts on ranks and nodes. *out is NULL
- * for layers whose tokens follow another: hash layers, experts in turn, and where no tree can be made. */
+/* The law by which tokens of a layer choose at this step (traces/generate/count_tree.h), for consecutive experts on ranks and nodes. false
+ * for layers whose tokens follow another: hash layers, experts in turn. Valid until the next call. */
+bool spw_generator_count_law(spw_generator *generator, size_t layer, size_t rank_experts, size_t node_experts,
+                             spw_count_law *out);
+/* Its tree. *out is NULL where there is none, and where no tree can be made. */
 SPW_MUST_CHECK spw_status spw_generator_count_tree(spw_generator *generator, size_t layer,
                                                    size_t rank_experts, size_t node_experts,
                                                    spw_count_tree **out);

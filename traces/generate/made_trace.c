@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "traces/generate/count_normal.h"
+#include "traces/generate/count_tree.h"
 #include "traces/trace_internal.h"
 
 #include <stdio.h>
@@ -16,12 +17,20 @@ typedef struct drawn {
     void *expert_id; /* NULL: not drawn yet */
 } drawn;
 
+/* A tree, and what it was made of. Layers whose tokens choose alike share it. */
+typedef struct shared_tree {
+    size_t owners;
+    double *inclusion, *group_inclusion; /* copies */
+    spw_count_law law;
+    spw_count_tree *tree;     /* NULL: none can be made */
+    spw_count_normal *normal; /* of it; NULL: no tree */
+} shared_tree;
+
 struct spw_piece_law {
     size_t step, layer;
     spw_expert_blocks blocks;
     uint64_t seed;
-    spw_count_tree *tree;     /* NULL: none */
-    spw_count_normal *normal; /* of it; NULL: no tree */
+    shared_tree *of; /* NULL: none */
 };
 
 struct spw_made_trace {
@@ -36,9 +45,13 @@ struct spw_made_trace {
     int32_t *sequence, *position;
 };
 
-static void destroy_law(spw_piece_law *law) {
-    spw_count_normal_destroy(law->normal);
-    spw_count_tree_destroy(law->tree);
+static void drop_tree(shared_tree *t) {
+    if (t == NULL || --t->owners > 0) return;
+    spw_count_normal_destroy(t->normal);
+    spw_count_tree_destroy(t->tree);
+    spw_free(t->inclusion);
+    spw_free(t->group_inclusion);
+    spw_free(t);
 }
 
 static void destroy(spw_made_trace *made) {
@@ -46,7 +59,7 @@ static void destroy(spw_made_trace *made) {
     for (size_t i = 0; i < made->keeps && made->kept != NULL; i++) spw_free(made->kept[i].expert_id);
     spw_free(made->kept);
     spw_free(made->last.expert_id);
-    for (size_t i = 0; i < made->settings.layers && made->law != NULL; i++) destroy_law(&made->law[i]);
+    for (size_t i = 0; i < made->settings.layers && made->law != NULL; i++) drop_tree(made->law[i].of);
     spw_free(made->law);
     spw_free(made->source_rank);
     spw_free(made->sequence);
@@ -218,18 +231,62 @@ cleanup:
 
 /* --- Counts without tokens --- */
 
-static spw_status make_law(spw_made_trace *made, size_t step, size_t layer, spw_expert_blocks blocks) {
-    spw_piece_law *law = &made->law[layer];
-    spw_generator *generator = made->generator;
-    destroy_law(law);
-    *law = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
-    spw_generator_seek(generator, step);
-    spw_status status = spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
-    if (status == SPW_OK && law->tree != NULL) status = spw_count_normal_create(law->tree, &law->normal);
-    if (status == SPW_OK) return status;
-    spw_count_tree_destroy(law->tree);
-    law->tree = NULL;
+static bool asks_the_same(const spw_count_law *a, const spw_count_law *b) {
+    return a->rank_experts == b->rank_experts && a->node_experts == b->node_experts &&
+           memcmp(a->inclusion, b->inclusion, a->experts * sizeof *a->inclusion) == 0 &&
+           (a->groups == 0 ||
+            memcmp(a->group_inclusion, b->group_inclusion, a->groups * sizeof *a->group_inclusion) == 0);
+}
+
+static spw_status make_tree(const spw_count_law *law, shared_tree **out) {
+    shared_tree *t = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &t));
+    *t = (shared_tree){.owners = 1, .law = *law};
+    SPW_TRY(SPW_ALLOC(law->experts, &t->inclusion));
+    memcpy(t->inclusion, law->inclusion, law->experts * sizeof *t->inclusion);
+    t->law.inclusion = t->inclusion;
+    if (law->groups > 0) {
+        SPW_TRY(SPW_ALLOC(law->groups, &t->group_inclusion));
+        memcpy(t->group_inclusion, law->group_inclusion, law->groups * sizeof *t->group_inclusion);
+        t->law.group_inclusion = t->group_inclusion;
+    }
+    SPW_TRY(spw_count_tree_create(&t->law, &t->tree));
+    if (t->tree != NULL) SPW_TRY(spw_count_normal_create(t->tree, &t->normal));
+    *out = t;
+    t = NULL;
+
+cleanup:
+    drop_tree(t);
     return status;
+}
+
+static spw_status make_law(spw_made_trace *made, size_t step, size_t layer, spw_expert_blocks blocks) {
+    spw_piece_law *own = &made->law[layer];
+    spw_count_law law;
+    spw_generator *generator = made->generator;
+    shared_tree *before = own->of, *there = NULL;
+    spw_status status = SPW_OK;
+    spw_generator_seek(generator, step);
+    *own = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
+    if (spw_generator_count_law(generator, layer, blocks.rank, blocks.node, &law)) {
+        if (before != NULL && asks_the_same(&before->law, &law)) there = before;
+        for (size_t i = 0; i < made->settings.layers && there == NULL; i++) {
+            shared_tree *other = made->law[i].of;
+            if (other != NULL && asks_the_same(&other->law, &law)) there = other;
+        }
+        if (there != NULL)
+            there->owners++;
+        else
+            status = make_tree(&law, &there);
+    }
+    drop_tree(before);
+    own->of = there;
+    return status;
+}
+
+static const spw_count_tree *tree_of(const spw_piece_law *law) {
+    return law->of != NULL ? law->of->tree : NULL;
 }
 
 spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_expert_blocks blocks,
@@ -238,7 +295,7 @@ spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_e
     *out = (spw_trace_record){.tokens = 0};
     if (made == NULL) return SPW_OK;
     spw_piece_law *law = &made->law[layer];
-    if (law->tree == NULL || law->step != step || law->blocks.rank != blocks.rank ||
+    if (tree_of(law) == NULL || law->step != step || law->blocks.rank != blocks.rank ||
         law->blocks.node != blocks.node) {
         const spw_status status = make_law(made, step, layer, blocks);
         if (status != SPW_OK) return status;
@@ -248,7 +305,7 @@ spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_e
                               .experts = trace->info.experts,
                               .id_bytes = trace->info.id_bytes,
                               .missing = trace->info.missing,
-                              .law = law->tree != NULL ? law : NULL};
+                              .law = tree_of(law) != NULL ? law : NULL};
     return SPW_OK;
 }
 
@@ -258,25 +315,28 @@ spw_status spw_trace_read_tree(spw_trace *trace, size_t step, size_t layer, cons
     *out = NULL;
     if (made == NULL) return SPW_OK;
     const size_t experts = made->settings.experts;
-    if (made->law[layer].tree == NULL || made->law[layer].step != step)
+    if (tree_of(&made->law[layer]) == NULL || made->law[layer].step != step)
         status = make_law(made, step, layer, (spw_expert_blocks){experts, experts});
-    *out = made->law[layer].tree;
+    *out = tree_of(&made->law[layer]);
     return status;
 }
 
+static size_t exact_bytes(const spw_piece_law *law) {
+    return (spw_count_sample_bytes(law->of->tree) + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+}
+
 size_t spw_piece_law_bytes(const spw_piece_law *law) {
-    const size_t exact = spw_count_sample_bytes(law->tree), normal = spw_count_normal_bytes(law->normal);
-    return exact > normal ? exact : normal;
+    return exact_bytes(law) + spw_count_normal_bytes(law->of->normal);
 }
 
 void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,
                         const spw_token_counts *out) {
     spw_random_stream stream;
     spw_random_stream_init(&stream, law->seed, PURPOSE_COUNTS, law->step, law->layer, first);
-    if (spw_count_normal_serves(law->normal, tokens))
-        spw_count_normal_sample(law->normal, &stream, scratch, tokens, out);
+    if (spw_count_normal_serves(law->of->normal, tokens))
+        spw_count_normal_sample(law->of->normal, &stream, (char *)scratch + exact_bytes(law), tokens, out);
     else
-        spw_count_sample(law->tree, &stream, scratch, tokens, out);
+        spw_count_sample(law->of->tree, &stream, scratch, tokens, out);
 }
 
 /* --- As a trace --- */

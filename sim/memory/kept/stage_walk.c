@@ -1,95 +1,16 @@
 #include "sim/memory/kept/stage_walk.h"
 
 #include "base/memory.h"
-#include "sim/weights/pipeline.h"
+#include "sim/memory/kept/stage_walk_internal.h"
 #include "sim/weights/stage.h"
-#include "sim/weights/stage_layers.h"
 
 #include <string.h>
 
-/* Of a backward pass: do its layers hold what their last one left, and is it the chunk's first of the step, which makes gradients? */
-enum { HELD = 1, FIRST = 2, VARIANTS = 4 };
-
-/* One micro-batch through one chunk, alone. */
-typedef struct pass_kept {
-    spw_stage_moment kept; /* after its forward pass */
-    spw_stage_moment at[VARIANTS][SPW_MOMENT_COUNT];
-    /* What was in flight when its last backward pass was looked at; there: it was. */
-    spw_stage_moment beside[VARIANTS];
-} pass_kept;
-
-/* A backward pass beside what was in flight then, without rows. */
-typedef struct pass_beside {
-    spw_pass pass;
-    size_t variant;
-    spw_stage_moment flight;
-} pass_beside;
-
-struct spw_stage_walk {
-    spw_pipeline pipeline;
-    size_t stage;
-    spw_waiting_layer keeps[2];
-    spw_stage_layers layers;
-    bool *holds;     /* [chunks] what its layers left, as its last pass was backward */
-    bool *made;      /* [chunks] its gradients are there */
-    size_t ends[2];  /* the chunks of embedding and head; SIZE_MAX: the stage has none */
-    bool makes;      /* gradients, layer by layer */
-    pass_kept *part; /* [kinds][chunks] */
-    spw_pass *
-        pass; /* [passes] in the order of the schedule; there from the first walk on, which is `begun` then */
-    bool begun;
-    size_t kinds; /* of micro-batches, in the walk under way */
-    /* [VARIANTS][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
-    spw_stage_moment *alone;
-    spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
-    /* A kind of moment without rows, the last one that was asked for: in a steady schedule the next is the same. */
-    spw_stage_moment known[SPW_MOMENT_COUNT];
-    /* Where no layer has rows while it waits, what is in flight is the same in every walk: */
-    pass_beside *
-        fullest; /* [fullests] backward passes, less those that earlier ones of the same kind have more beside */
-    size_t fullests, found_of; /* found_of: kinds of micro-batches */
-    spw_stage_peaks steady;    /* all but those of experts at work */
-};
-
-static const uint64_t MOST = INT64_MAX;
-
-static uint64_t plus(uint64_t a, uint64_t b) { return a > MOST || b > MOST - a ? MOST : a + b; }
-
 /* --- Passes --- */
-
-static uint64_t beside_rows(const spw_waiting_layer *keeps, const spw_stage_moment *m) {
-    return plus(plus(plus(spw_stage_moment_inputs(keeps, m), spw_stage_moment_policy(keeps, m)),
-                     spw_stage_moment_made(keeps, m)),
-                plus(spw_stage_moment_saved(keeps, m), spw_stage_moment_left(keeps, m)));
-}
 
 static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
     m->there = true;
-    m->bytes = plus(beside_rows(keeps, m), plus(m->rows, m->work));
-}
-
-/* Have they as much beside rows? `k` may be none yet. */
-static bool same_layers(const spw_stage_moment *k, const spw_stage_moment *m) {
-    return k->there && memcmp(k->waiting, m->waiting, sizeof k->waiting) == 0 &&
-           memcmp(k->at_work, m->at_work, sizeof k->at_work) == 0 &&
-           memcmp(k->left, m->left, sizeof k->left) == 0 && memcmp(k->made, m->made, sizeof k->made) == 0 &&
-           memcmp(k->ends, m->ends, sizeof k->ends) == 0;
-}
-
-/* The same, where `kind` asks mostly for the same layers. */
-static void settle_again(spw_stage_walk *w, spw_moment kind, spw_stage_moment *m) {
-    spw_stage_moment *k = &w->known[kind];
-    if (!same_layers(k, m)) {
-        *k = *m;
-        k->there = true;
-        k->bytes = beside_rows(w->keeps, m);
-    }
-    m->there = true;
-    m->bytes = plus(k->bytes, plus(m->rows, m->work));
-}
-
-static void raise(spw_stage_moment *most, const spw_stage_moment *m) {
-    if (!most->there || m->bytes > most->bytes) *most = *m;
+    m->bytes = spw_walk_plus(spw_walk_beside_rows(keeps, m), spw_walk_plus(m->rows, m->work));
 }
 
 static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *layer, size_t micro_batch) {
@@ -97,8 +18,6 @@ static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *l
     return uses
         ->use[layer->moe % uses->layers * uses->micro_batches + (uses->micro_batches > 1 ? micro_batch : 0)];
 }
-
-static size_t layers_of(const spw_stage_walk *w) { return w->layers.begin[w->pipeline.chunks]; }
 
 /* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. Held: the
  * layers before it hold what they left, too. First: of gradients only those of the layers behind it, and the head's, are there. */
@@ -112,14 +31,14 @@ static void fill_alone(spw_stage_walk *w, size_t chunk, size_t variant) {
     now.ends[1] = first && w->ends[1] == chunk;
     for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
         const spw_stage_layer *layer = &w->layers.layer[i];
-        spw_stage_moment *here = &w->alone[variant * layers_of(w) + i];
+        spw_stage_moment *here = &w->alone[variant * spw_walk_layers(w) + i];
         now.left[layer->experts]--;
         now.made[layer->experts] -= first;
         *here = now;
         here->at_work[layer->experts] = 1;
         here->layer = layer->moe;
         here->place = i;
-        here->bytes = beside_rows(w->keeps, here);
+        here->bytes = spw_walk_beside_rows(w->keeps, here);
         now.waiting[layer->experts]++;
         if (held && w->keeps[layer->experts].stays) now.left[layer->experts]++;
     }
@@ -129,18 +48,6 @@ static void fill_alone(spw_stage_walk *w, size_t chunk, size_t variant) {
     w->behind[chunk] = now;
 }
 
-/* Raises *most to `alone` with these rows. */
-static void raise_alone(spw_stage_moment *most, const spw_stage_moment *alone, uint64_t rows, uint64_t work,
-                        size_t micro_batch) {
-    const uint64_t bytes = plus(alone->bytes, plus(rows, work));
-    if (most->there && bytes <= most->bytes) return;
-    *most = *alone;
-    most->bytes = bytes;
-    most->rows = rows;
-    most->work = work;
-    most->micro_batch = micro_batch;
-}
-
 static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, size_t micro_batch,
                          size_t chunk, size_t variant, pass_kept *out) {
     uint64_t rows = 0;
@@ -148,12 +55,12 @@ static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, si
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) at[m].there = false;
     for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
         const spw_stage_layer *layer = &w->layers.layer[i];
-        const spw_stage_moment *alone = &w->alone[variant * layers_of(w) + i];
+        const spw_stage_moment *alone = &w->alone[variant * spw_walk_layers(w) + i];
         const spw_layer_use use = use_of(uses, layer, micro_batch);
-        raise_alone(&at[SPW_MOMENT_ATTENTION], alone, rows, 0, micro_batch);
-        raise_alone(&at[layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], alone, rows,
-                    layer->experts ? plus(0, use.backward_bytes) : 0, micro_batch);
-        rows = plus(rows, use.saved_bytes);
+        spw_walk_raise_alone(&at[SPW_MOMENT_ATTENTION], alone, rows, 0, micro_batch);
+        spw_walk_raise_alone(&at[layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], alone, rows,
+                             layer->experts ? spw_walk_plus(0, use.backward_bytes) : 0, micro_batch);
+        rows = spw_walk_plus(rows, use.saved_bytes);
     }
     out->kept = w->behind[chunk];
     out->kept.rows = rows;
@@ -184,6 +91,7 @@ spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_l
     SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->fullest));
     SPW_TRY(SPW_ALLOC(kinds * pipeline->chunks, &w->part));
     SPW_TRY(SPW_ALLOC(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
+    SPW_TRY(SPW_ALLOC(w->layers.begin[pipeline->chunks] + 1, &w->row));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
     for (size_t v = w->makes ? VARIANTS : FIRST; v-- > 0;) /* else no pass is the FIRST */
         for (size_t c = 0; c < pipeline->chunks; c++) fill_alone(w, c, v);
@@ -205,40 +113,8 @@ void spw_stage_walk_destroy(spw_stage_walk *w) {
     spw_free(w->alone);
     spw_free(w->behind);
     spw_free(w->fullest);
+    spw_free(w->row);
     spw_free(w);
-}
-
-/* Takes a pass to those in flight, or away. */
-static void change_flight(spw_stage_moment *flight, const spw_stage_moment *kept, bool backward) {
-    for (int kind = 0; kind < 2; kind++)
-        flight->waiting[kind] = backward ? flight->waiting[kind] - kept->waiting[kind]
-                                         : flight->waiting[kind] + kept->waiting[kind];
-    if (backward)
-        flight->rows = flight->rows > kept->rows && flight->rows < MOST ? flight->rows - kept->rows
-                       : flight->rows < MOST                            ? 0
-                                                                        : MOST;
-    else
-        flight->rows = plus(flight->rows, kept->rows);
-}
-
-static spw_stage_moment beside(const spw_stage_moment *flight, const spw_stage_moment *alone) {
-    spw_stage_moment m = *alone;
-    for (int kind = 0; kind < 2; kind++) {
-        m.waiting[kind] += flight->waiting[kind];
-        m.left[kind] += flight->left[kind];
-        m.made[kind] += flight->made[kind];
-        m.ends[kind] += flight->ends[kind];
-    }
-    m.rows = plus(m.rows, flight->rows);
-    return m;
-}
-
-/* Layers of the chunks that hold what they left. */
-static void count_left(const spw_stage_walk *w, size_t left[2]) {
-    left[0] = left[1] = 0;
-    for (size_t c = 0; c < w->pipeline.chunks; c++)
-        for (size_t i = w->layers.begin[c]; i < w->layers.begin[c + 1] && w->holds[c]; i++)
-            left[w->layers.layer[i].experts] += w->keeps[w->layers.layer[i].experts].stays;
 }
 
 /* Gradients of the chunks that have run backward. */
@@ -258,30 +134,17 @@ static pass_kept *part_of(const spw_stage_walk *w, const spw_pass *pass) {
 
 /* Nothing more is to be found of a pass of the same kind beside the same. Notes what is there now. */
 static bool is_known(spw_stage_moment *known, const spw_stage_moment *flight) {
-    if (same_layers(known, flight) && known->rows == flight->rows) return true;
+    if (spw_walk_same_layers(known, flight) && known->rows == flight->rows) return true;
     *known = *flight;
     known->there = true;
     return false;
 }
 
-/* Behind a forward pass, where there is a loss, or on a stage without it. */
-static void after_forward(spw_stage_walk *w, const spw_pass *pass, const spw_stage_moment *kept,
-                          spw_stage_moment *flight, spw_stage_peaks *out) {
-    const spw_pipeline *p = &w->pipeline;
-    change_flight(flight, kept, false);
-    w->holds[pass->chunk] = false;
-    count_left(w, flight->left);
-    if (w->stage + 1 == p->stages && pass->chunk + 1 < p->chunks) return;
-    flight->micro_batch = pass->micro_batch;
-    settle_again(w, SPW_MOMENT_LOSS, flight);
-    raise(&out->at[SPW_MOMENT_LOSS], flight);
-}
-
 static void change_layer(spw_stage_moment *m, const spw_stage_layer *layer, uint64_t rows, bool goes) {
     m->waiting[layer->experts] = goes ? m->waiting[layer->experts] - 1 : m->waiting[layer->experts] + 1;
     if (!goes)
-        m->rows = plus(m->rows, rows);
-    else if (m->rows < MOST)
+        m->rows = spw_walk_plus(m->rows, rows);
+    else if (m->rows < SPW_WALK_MOST)
         m->rows -= rows < m->rows ? rows : m->rows;
 }
 
@@ -296,7 +159,7 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
     const bool makes = w->makes && !w->made[backward->chunk];
     now.micro_batch = backward->micro_batch;
     now.ends[1] += makes && w->ends[1] == backward->chunk;
-    change_flight(&now, &part_of(w, backward)->kept, false);
+    spw_walk_change_flight(&now, &part_of(w, backward)->kept, false);
     for (size_t j = 0; j < goes; j++) {
         const spw_stage_layer *back = &w->layers.layer[end - 1 - j];
         const spw_layer_use use = use_of(uses, back, backward->micro_batch);
@@ -310,10 +173,10 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
         here.layer = back->moe;
         here.place = end - 1 - j;
         settle(w->keeps, &here);
-        raise(&out->at[SPW_MOMENT_ATTENTION], &here);
-        here.work = back->experts ? plus(0, use.backward_bytes) : 0;
+        spw_walk_raise(&out->at[SPW_MOMENT_ATTENTION], &here);
+        here.work = back->experts ? spw_walk_plus(0, use.backward_bytes) : 0;
         settle(w->keeps, &here);
-        raise(&out->at[back->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
+        spw_walk_raise(&out->at[back->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
         now.left[back->experts]++;
         now.made[back->experts] += makes;
     }
@@ -353,91 +216,6 @@ static void look_at_parts(spw_stage_walk *w, const spw_layer_uses *uses, bool st
     }
 }
 
-/* Raises a kind of moment to a pass that is alone, beside what is in flight. */
-static void raise_beside(spw_stage_walk *w, spw_moment kind, const spw_stage_moment *alone,
-                         const spw_pass *pass, const spw_stage_moment *flight, spw_stage_peaks *out) {
-    if (!alone->there) return;
-    spw_stage_moment here = beside(flight, alone);
-    here.micro_batch = pass->micro_batch;
-    settle_again(w, kind, &here);
-    raise(&out->at[kind], &here);
-}
-
-/* --- Without rows that wait --- */
-
-static bool has_no_more(const spw_stage_moment *m, const spw_stage_moment *than) {
-    bool no_more = true;
-    for (int kind = 0; kind < 2; kind++)
-        no_more = no_more && m->waiting[kind] <= than->waiting[kind] && m->left[kind] <= than->left[kind];
-    return no_more;
-}
-
-/* A backward pass, unless an earlier one of its kind has as much beside it. */
-static void note_fullest(spw_stage_walk *w, const spw_pass *pass, size_t variant,
-                         const spw_stage_moment *flight) {
-    const size_t kind = pass->micro_batch % w->kinds;
-    for (size_t i = 0; i < w->fullests; i++) {
-        const pass_beside *f = &w->fullest[i];
-        if (f->pass.micro_batch % w->kinds == kind && f->pass.chunk == pass->chunk && f->variant == variant &&
-            has_no_more(flight, &f->flight))
-            return;
-    }
-    w->fullest[w->fullests++] = (pass_beside){*pass, variant, *flight};
-}
-
-/* Moments at which no rows are. */
-static void raise_steady(spw_stage_walk *w, const pass_beside *f) {
-    spw_stage_moment attention = {.there = false}, dense = {.there = false};
-    for (size_t i = w->layers.begin[f->pass.chunk]; i < w->layers.begin[f->pass.chunk + 1]; i++) {
-        const spw_stage_moment *alone = &w->alone[f->variant * layers_of(w) + i];
-        raise_alone(&attention, alone, 0, 0, f->pass.micro_batch);
-        if (!w->layers.layer[i].experts) raise_alone(&dense, alone, 0, 0, f->pass.micro_batch);
-    }
-    raise_beside(w, SPW_MOMENT_ATTENTION, &attention, &f->pass, &f->flight, &w->steady);
-    raise_beside(w, SPW_MOMENT_DENSE_LAYER, &dense, &f->pass, &f->flight, &w->steady);
-}
-
-/* The passes of a step once, for all walks to come. */
-static void find_fullest(spw_stage_walk *w, bool stays) {
-    spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
-    w->steady = (spw_stage_peaks){.at = {{.there = false}}};
-    w->fullests = 0;
-    w->found_of = w->kinds;
-    for (size_t i = 0; i < spw_pipeline_passes(&w->pipeline); i++) {
-        const spw_pass pass = w->pass[i];
-        const size_t chunk = pass.chunk;
-        const spw_stage_moment *kept = &w->behind[chunk];
-        if (!pass.backward) {
-            after_forward(w, &pass, kept, &flight, &w->steady);
-            continue;
-        }
-        const size_t variant = w->holds[chunk] ? HELD : 0u;
-        change_flight(&flight, kept, true);
-        w->holds[chunk] = false;
-        count_left(w, flight.left);
-        note_fullest(w, &pass, variant, &flight);
-        w->holds[chunk] = stays;
-    }
-    for (size_t i = 0; i < w->fullests; i++) raise_steady(w, &w->fullest[i]);
-}
-
-/* Moments of experts at work. */
-static void run_fullest(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
-    *out = w->steady;
-    for (size_t n = 0; n < w->fullests; n++) {
-        const pass_beside *f = &w->fullest[n];
-        const size_t kind = f->pass.micro_batch % w->kinds;
-        spw_stage_moment most = {.there = false};
-        for (size_t i = w->layers.begin[f->pass.chunk]; i < w->layers.begin[f->pass.chunk + 1]; i++) {
-            const spw_stage_layer *layer = &w->layers.layer[i];
-            if (layer->experts)
-                raise_alone(&most, &w->alone[f->variant * layers_of(w) + i], 0,
-                            plus(0, use_of(uses, layer, kind).backward_bytes), kind);
-        }
-        raise_beside(w, SPW_MOMENT_MOE_LAYER, &most, &f->pass, &f->flight, out);
-    }
-}
-
 /* --- A walk --- */
 
 void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
@@ -447,8 +225,7 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
     const bool stays = w->keeps[0].stays || w->keeps[1].stays;
     begin_walk(w, uses, stays);
     if (uses->unsaved && !w->makes && !p->pairs) {
-        if (w->found_of != w->kinds) find_fullest(w, stays);
-        run_fullest(w, uses, out);
+        spw_walk_run_steady(w, uses, stays, out);
         return;
     }
     look_at_parts(w, uses, stays);
@@ -461,26 +238,26 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
         if (p->pairs &&
             spw_pipeline_is_pair(p, w->stage, i)) { /* the backward pass of the two, then what came */
             const spw_pass other = w->pass[++i];
-            change_flight(&flight, &part_of(w, &other)->kept, true);
+            spw_walk_change_flight(&flight, &part_of(w, &other)->kept, true);
             look_at_pair(w, uses, &flight, &pass, &other, out);
             w->made[other.chunk] = w->makes;
             count_made(w, &flight);
-            after_forward(w, &pass, &part->kept, &flight, out);
+            spw_walk_after_forward(w, &pass, &part->kept, &flight, out);
             continue;
         }
         const bool first = w->makes && !w->made[pass.chunk];
         const size_t variant = (w->holds[pass.chunk] ? HELD : 0u) + (first ? FIRST : 0u);
         if (!pass.backward) {
-            after_forward(w, &pass, &part->kept, &flight, out);
+            spw_walk_after_forward(w, &pass, &part->kept, &flight, out);
             continue;
         }
-        change_flight(&flight, &part->kept, true);
+        spw_walk_change_flight(&flight, &part->kept, true);
         w->holds[pass.chunk] = false;
-        count_left(w, flight.left);
+        spw_walk_count_left(w, flight.left);
         if (first) look_at_part(w, uses, pass.micro_batch, pass.chunk, variant, part);
         const bool known = !first && is_known(&part->beside[variant], &flight);
         for (int m = 0; m < SPW_MOMENT_COUNT && !known; m++)
-            raise_beside(w, (spw_moment)m, &part->at[variant][m], &pass, &flight, out);
+            spw_walk_raise_beside(w, (spw_moment)m, &part->at[variant][m], &pass, &flight, out);
         w->holds[pass.chunk] = stays;
         w->made[pass.chunk] = w->makes;
         count_made(w, &flight);

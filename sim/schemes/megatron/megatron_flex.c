@@ -53,18 +53,27 @@ static uint64_t held_rows(const spw_scheme *scheme, size_t local, const uint64_t
 
 enum { LOCAL_EXPERTS = 4096 };
 
+/* sum [count] += every line's numbers from `at` on. */
+static void add_numbers(const uint32_t *restrict line, size_t count, uint64_t *restrict sum) {
+    for (size_t i = 0; i < count; i++) sum[i] += line[i];
+}
+
+/* Ranks at a time whose experts find room, along the lines of what is chosen. */
 static void megatron_flex_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
+    const size_t mine = s->experts_per_rank, most = LOCAL_EXPERTS / mine;
+    uint64_t assigned[LOCAL_EXPERTS], arrived[LOCAL_EXPERTS];
     spw_megatron_deepep_flow(routed, out);
-    for (size_t d = 0; d < s->ranks; d++) {
-        uint64_t assigned[LOCAL_EXPERTS], arrived = 0;
-        memset(assigned, 0, s->experts_per_rank * sizeof *assigned);
+    for (size_t first = 0; first < s->ranks; first += most) {
+        const size_t ranks = s->ranks - first < most ? s->ranks - first : most;
+        memset(assigned, 0, ranks * mine * sizeof *assigned);
+        memset(arrived, 0, ranks * sizeof *arrived);
         for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t *n = spw_routed_of(routed, r) + d * s->experts_per_rank;
-            for (size_t x = 0; x < s->experts_per_rank; x++) assigned[x] += n[x];
-            arrived += out->wire[r][d];
+            add_numbers(spw_routed_of(routed, r) + first * mine, ranks * mine, assigned);
+            add_numbers(out->wire[r] + first, ranks, arrived);
         }
-        out->rows[d] = held_rows(routed->scheme, s->experts_per_rank, assigned, arrived);
+        for (size_t d = 0; d < ranks; d++)
+            out->rows[first + d] = held_rows(routed->scheme, mine, assigned + d * mine, arrived[d]);
     }
 }
 

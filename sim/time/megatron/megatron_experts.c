@@ -50,10 +50,25 @@ static int by_rows(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+enum { FEW_EXPERTS = 32 }; /* which are sorted at once */
+
+static void sort_rows(double *rows, size_t experts) {
+    if (experts > FEW_EXPERTS) {
+        qsort(rows, experts, sizeof *rows, by_rows);
+        return;
+    }
+    for (size_t i = 1; i < experts; i++) {
+        const double one = rows[i];
+        size_t place = i;
+        for (; place > 0 && rows[place - 1] > one; place--) rows[place] = rows[place - 1];
+        rows[place] = one;
+    }
+}
+
 /* Rows that differ by one are those of an even share that is no whole number. Sorts the rows. */
 static double unlike_share(double *rows, size_t experts) {
     size_t unlike = 0;
-    qsort(rows, experts, sizeof *rows, by_rows);
+    sort_rows(rows, experts);
     for (size_t e = 0; e < experts && experts > 1; e++) {
         const bool below = e == 0 || rows[e] - rows[e - 1] > 1.0,
                    above = e + 1 == experts || rows[e + 1] - rows[e] > 1.0;
@@ -62,19 +77,18 @@ static double unlike_share(double *rows, size_t experts) {
     return (double)unlike / (double)experts;
 }
 
-void spw_megatron_experts_load(const spw_megatron_coefficients *c, size_t hidden, size_t ffn,
-                               const spw_megatron_chunks *chunks, spw_megatron_load *load) {
+void spw_megatron_experts_sums(const spw_megatron_coefficients *c, size_t hidden, size_t ffn, double *sum,
+                               size_t experts, spw_megatron_load *load) {
     const double depth[SPW_MEGATRON_DEPTH_COUNT] = {[SPW_MEGATRON_DEPTH_HIDDEN] = (double)hidden,
                                                     [SPW_MEGATRON_DEPTH_FFN] = (double)ffn,
                                                     [SPW_MEGATRON_DEPTH_TWICE_FFN] = 2.0 * (double)ffn};
     const double tile = c->tile_rows.value;
     double all = 0.0;
-    load->tiled = 0.0;
+    load->tiled = load->idle_rows = 0.0;
     load->empty_experts = 0;
     for (int d = 0; d < SPW_MEGATRON_DEPTH_COUNT; d++) load->spilled[d] = 0.0;
-    sum_rows(chunks);
-    for (size_t e = 0; e < chunks->experts; e++) {
-        const double rows = chunks->sum[e];
+    for (size_t e = 0; e < experts; e++) {
+        const double rows = sum[e];
         all += rows;
         load->tiled += ceil(rows / tile) * tile;
         load->empty_experts += !(rows > 0.0);
@@ -82,6 +96,12 @@ void spw_megatron_experts_load(const spw_megatron_coefficients *c, size_t hidden
             load->spilled[d] += rows * beyond_cache(c, rows, depth[d]);
     }
     for (int d = 0; d < SPW_MEGATRON_DEPTH_COUNT && all > 0.0; d++) load->spilled[d] /= all;
-    load->unlike = c->unlike_floor_s.value > 0.0 ? unlike_share(chunks->sum, chunks->experts) : 0.0;
+    load->unlike = c->unlike_floor_s.value > 0.0 ? unlike_share(sum, experts) : 0.0;
+}
+
+void spw_megatron_experts_load(const spw_megatron_coefficients *c, size_t hidden, size_t ffn,
+                               const spw_megatron_chunks *chunks, spw_megatron_load *load) {
+    sum_rows(chunks);
+    spw_megatron_experts_sums(c, hidden, ffn, chunks->sum, chunks->experts, load);
     load->idle_rows = idle_rows(c, hidden, chunks);
 }

@@ -75,20 +75,19 @@ static spw_status time_layers(spw_prediction *p, size_t group, size_t at, const 
     const spw_megatron_job_request *q = p->q;
     const size_t ranks = q->point->shape.ranks;
     const spw_megatron_load *source = q->load + (load->micro * q->groups + group) * q->layers * ranks;
-    p->had[at] = *load;
-    for (size_t before = 0; before < p->timed; before++) {
-        const spw_block_load *had = &p->had[p->order[before]];
-        if (had->micro != load->micro || had->first != load->first || had->layers != load->layers) continue;
-        p->time[at] = p->time[p->order[before]];
-        return SPW_OK;
-    }
-    memset(&p->time[at], 0, sizeof p->time[at]);
-    p->order[p->timed++] = at;
+    size_t i = 0;
+    while (i < p->timed && (p->had[i].micro != load->micro || p->had[i].first != load->first ||
+                            p->had[i].layers != load->layers))
+        i++;
+    p->of[at] = i;
+    if (i < p->timed) return SPW_OK;
+    p->had[p->timed++] = *load;
+    memset(&p->time[i], 0, sizeof p->time[i]);
     if (load->layers == 0) return SPW_OK;
     p->shape.layers = load->layers;
     const spw_megatron_loads loads = {.load = source, .first = load->first, .turn = q->layers};
     return spw_megatron_time_predict(q->coefficients, &p->shape, p->dispatcher, ranks, &loads, NULL,
-                                     &p->time[at]);
+                                     &p->time[i]);
 }
 
 /* With overlap: a share of what goes on the wire, behind as much work at most. */
@@ -102,7 +101,7 @@ static double hidden_of(const spw_prediction *p, double wire_s, double pass_s) {
 /* Of one pass of block `at`: exchanges that hide, and the host. */
 static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool back, double seconds,
                       double shared_s) {
-    const spw_megatron_time *t = &p->time[at];
+    const spw_megatron_time *t = spw_prediction_time(p, at);
     const unsigned phases = back ? SPW_BACKWARD_EXCHANGES : SPW_FORWARD_EXCHANGES;
     const double wire = spw_phases_sum(t->phase_s, phases) - spw_phases_sum(t->rank_wait_s, phases),
                  hidden = hidden_of(p, wire, seconds),
@@ -123,8 +122,8 @@ static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size
                                  .layers = block.moe_layers + block.predictions};
     const spw_status status = time_layers(p, group, at, &load);
     if (status != SPW_OK) return status;
-    p->forward_s[at] = p->time[at].forward_s;
-    p->backward_s[at] = p->time[at].backward_s;
+    p->forward_s[at] = spw_prediction_time(p, at)->forward_s;
+    p->backward_s[at] = spw_prediction_time(p, at)->backward_s;
     for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
         const double seconds = p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk);
         p->forward_s[at] += seconds * p->outside.forward_share[i];
@@ -144,8 +143,7 @@ static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size
 
 /* A block with the loads of one before it does the same. */
 static void repeat_block(spw_prediction *p, size_t before, size_t at) {
-    p->time[at] = p->time[before];
-    p->had[at] = p->had[before];
+    p->of[at] = p->of[before];
     p->forward_s[at] = p->forward_s[before];
     p->backward_s[at] = p->backward_s[before];
     p->copies_wait_s[at] = p->copies_wait_s[before];
@@ -226,6 +224,8 @@ static spw_status set_shape(spw_prediction *p) {
 
 static spw_status begin(spw_prediction *p) {
     spw_status status = SPW_OK;
+    const size_t micro_batches = p->pipeline.micro_batches,
+                 kinds = p->q->micro_batches < micro_batches ? p->q->micro_batches : micro_batches;
     SPW_TRY(set_shape(p));
     p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
     SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
@@ -239,9 +239,7 @@ static spw_status begin(spw_prediction *p) {
         SPW_TRY(spw_offload_layer_s(p->q->coefficients, p->q->point, s, &p->copies_s[s]));
         p->attention_copies_s[s] = spw_offload_attention_s(p->q->coefficients, p->q->point, s);
     }
-    SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
-    SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
-    SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
+    status = spw_prediction_room(p, p->pipeline.stages * kinds * p->pipeline.chunks);
 
 cleanup:
     return status;
@@ -253,7 +251,7 @@ double spw_megatron_job_tokens(const spw_point *point) {
 }
 
 static void end(spw_prediction *p) {
-    spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
+    spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->of);
     spw_free(p->copies_s), spw_free(p->attention_copies_s), spw_free(p->copies_wait_s), spw_free(p->hidden_s);
     spw_free(p->shared_hidden_s);
 }
@@ -385,7 +383,7 @@ static spw_status mean_block_s(spw_prediction *p, spw_megatron_mean of, size_t s
                                  block.moe_layers + block.predictions};
     const spw_status status = time_layers(p, 0, at, &load);
     if (status != SPW_OK) return status;
-    const spw_megatron_time *t = &p->time[at];
+    const spw_megatron_time *t = spw_prediction_time(p, at);
     const bool beside = job->overlap_exchanges || job->megatron.overlap_shared;
     const double hidden = job->overlap_exchanges ? q->coefficients->overlap_share.value : 0.0;
     for (int back = 0; back < 2; back++) {
@@ -452,9 +450,7 @@ spw_status spw_megatron_job_mean_s(const spw_megatron_coefficients *coefficients
     q.coefficients = &smooth;
     SPW_TRY(set_shape(&p));
     p.blocks = p.pipeline.stages * SPW_MEGATRON_MEANS * p.pipeline.chunks;
-    SPW_TRY(SPW_ALLOC(p.blocks, &p.time));
-    SPW_TRY(SPW_ALLOC(p.blocks, &p.had));
-    SPW_TRY(SPW_ALLOC(p.blocks, &p.order));
+    SPW_TRY(spw_prediction_room(&p, p.blocks));
     SPW_TRY(mean_passes_s(&p, out));
     SPW_TRY(least_end_s(&p, out));
     *out += spw_prediction_optimizer_s(&p);

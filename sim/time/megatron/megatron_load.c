@@ -10,6 +10,7 @@
 #include "sim/time/routing_load.h"
 
 #include <math.h>
+#include <string.h>
 
 const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
     static const char *const texts[] = {[SPW_MEGATRON_ALL_TO_ALL] = NULL,
@@ -66,52 +67,87 @@ static void load_gathers(const spw_megatron_coefficients *coefficients, const sp
     }
 }
 
-/* What a rank with these rows does; chunk: the rows of its experts, which become equal slots where those are computed full or
- * empty. */
-static spw_megatron_load load_of_rank(const spw_megatron_coefficients *coefficients,
-                                      const spw_routed_group *routed, const spw_rank_rows *of,
-                                      const spw_ports *port, const spw_alike *alike, double *chunk) {
+static bool permutes(const spw_routed_group *routed) {
+    return routed->scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
+}
+
+/* A rank with these rows, but for what its experts do with them. */
+static spw_megatron_load rows_of_rank(const spw_routed_group *routed, const spw_rank_rows *of,
+                                      const spw_ports *port) {
+    return (spw_megatron_load){.received = (double)of->held,
+                               .link_in = (double)port->link_in,
+                               .link_out = (double)port->link_out,
+                               .nic_in = (double)port->nic_in,
+                               .nic_out = (double)port->nic_out,
+                               .sent = permutes(routed) ? (double)of->sent : 0.0};
+}
+
+/* chunk: the rows of the rank's experts, which become equal slots where those are computed full or empty. */
+static void load_chunks(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
+                        const spw_alike *alike, double *chunk, spw_megatron_load *load) {
     const spw_layer_shape *s = routed->shape;
     const size_t mine = s->experts_per_rank;
-    const bool slots = spw_scheme_fills_slots(routed->scheme),
-               permutes = routed->scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
-    const double rows = (double)of->held;
     const spw_megatron_chunks chunks = {alike->lines, mine, chunk, alike->times, chunk + s->ranks * mine};
-    spw_megatron_load load = {.received = rows,
-                              .link_in = (double)port->link_in,
-                              .link_out = (double)port->link_out,
-                              .nic_in = (double)port->nic_in,
-                              .nic_out = (double)port->nic_out,
-                              .sent = permutes ? (double)of->sent : 0.0};
-    for (size_t i = 0; i < alike->lines * mine && slots; i++) chunk[i] = rows / (double)(s->ranks * mine);
-    spw_megatron_experts_load(coefficients, s->hidden, s->ffn, &chunks, &load);
-    return load;
+    for (size_t i = 0; i < alike->lines * mine && spw_scheme_fills_slots(routed->scheme); i++)
+        chunk[i] = load->received / (double)(s->ranks * mine);
+    spw_megatron_experts_load(coefficients, s->hidden, s->ffn, &chunks, load);
+}
+
+/* Chunk by chunk: what is copied so waits for the longest, and slots are not what was chosen. */
+static void load_by_chunks(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
+                           const spw_alike *alike, double *scratch, spw_megatron_load *load) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t t = spw_layer_sharers(s), all = s->ranks / t;
+    const bool slots = spw_scheme_fills_slots(routed->scheme);
+    for (size_t first = 0; first < all; first += OWNERS_AT_ONCE) {
+        const size_t owners = all - first < OWNERS_AT_ONCE ? all - first : OWNERS_AT_ONCE;
+        list_chunks(routed, alike, first, owners, scratch);
+        for (size_t o = 0; o < owners; o++) {
+            double *chunk = scratch + o * apart(s);
+            const double kept = slots ? sum_of(chunk, alike, s->experts_per_rank) : 0.0;
+            for (size_t d = (first + o) * t; d < (first + o + 1) * t; d++) {
+                load_chunks(coefficients, routed, alike, chunk, &load[d]);
+                if (slots) load[d].zero_rows = fmax(load[d].received - kept, 0.0);
+            }
+        }
+    }
+}
+
+/* sum [count] += the numbers of a line that `times` ranks have. */
+static void add_line(const uint32_t *restrict line, double times, size_t count, double *restrict sum) {
+    for (size_t i = 0; i < count; i++) sum[i] += times * (double)line[i];
+}
+
+/* Of rows that arrive in the order of their experts only the sums count, which are whole numbers. */
+static void load_by_sums(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
+                         const spw_alike *alike, double *scratch, spw_megatron_load *load) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t t = spw_layer_sharers(s), mine = s->experts_per_rank, experts = s->ranks / t * mine;
+    double *own = scratch + experts;
+    memset(scratch, 0, experts * sizeof *scratch);
+    for (size_t line = 0; line < alike->lines; line++)
+        add_line(spw_routed_of(routed, alike->first[line]), alike->times[line], experts, scratch);
+    for (size_t d = 0; d < s->ranks; d++) {
+        memcpy(own, scratch + d / t * mine, mine * sizeof *own);
+        spw_megatron_experts_sums(coefficients, s->hidden, s->ffn, own, mine, &load[d]);
+    }
 }
 
 void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
                           const spw_flow *flow, double *scratch, spw_megatron_load *load) {
     const spw_layer_shape *s = routed->shape;
-    const size_t t = spw_layer_sharers(s), all = s->ranks / t;
-    const bool slots = spw_scheme_fills_slots(routed->scheme);
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     spw_rank_rows rows[SPW_TRAFFIC_MAX_RANKS];
     spw_alike alike;
     spw_alike_of_counts(routed, &alike);
     spw_traffic_rows(s, flow, rows);
     spw_traffic_ports(routed, flow, port);
-    for (size_t first = 0; first < all; first += OWNERS_AT_ONCE) {
-        const size_t owners = all - first < OWNERS_AT_ONCE ? all - first : OWNERS_AT_ONCE;
-        list_chunks(routed, &alike, first, owners, scratch);
-        for (size_t o = 0; o < owners; o++) {
-            double *chunk = scratch + o * apart(s);
-            const double kept = slots ? sum_of(chunk, &alike, s->experts_per_rank) : 0.0;
-            for (size_t d = (first + o) * t; d < (first + o + 1) * t; d++) {
-                load[d] = load_of_rank(coefficients, routed, &rows[d], &port[d], &alike, chunk);
-                if (slots) load[d].zero_rows = fmax(load[d].received - kept, 0.0);
-            }
-        }
-    }
-    if (t > 1) load_gathers(coefficients, routed, flow, rows, load);
+    for (size_t d = 0; d < s->ranks; d++) load[d] = rows_of_rank(routed, &rows[d], &port[d]);
+    if (permutes(routed) || spw_scheme_fills_slots(routed->scheme))
+        load_by_chunks(coefficients, routed, &alike, scratch, load);
+    else
+        load_by_sums(coefficients, routed, &alike, scratch, load);
+    if (spw_layer_sharers(s) > 1) load_gathers(coefficients, routed, flow, rows, load);
 }
 
 void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load) {

@@ -1,5 +1,6 @@
 #include "sim/time/megatron/megatron_parts.h"
 
+#include "base/memory.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/megatron/host_optimizer_time.h"
@@ -48,6 +49,12 @@ static const struct {
      SPW_PHASE_BIT(GATHER) | SPW_PHASE_BIT(SCATTER) | SPW_PHASE_BIT(BACKWARD_GATHER) |
          SPW_PHASE_BIT(BACKWARD_SCATTER)}};
 
+spw_status spw_prediction_room(spw_prediction *p, size_t most) {
+    spw_status status = SPW_ALLOC(most, &p->time);
+    if (status == SPW_OK) status = SPW_ALLOC(most, &p->had);
+    return status == SPW_OK ? SPW_ALLOC(p->blocks, &p->of) : status;
+}
+
 static spw_status megatron_parts_add(spw_timeline *out, const char *name, const char *help, spw_stream stream,
                                      double seconds) {
     return spw_timeline_add(out, name, help, stream, seconds, seconds);
@@ -60,7 +67,7 @@ static spw_status add_layers(const spw_prediction *p, size_t stage, spw_timeline
     spw_status status = SPW_OK;
     const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
     for (size_t i = 0; i < blocks; i++) {
-        const spw_megatron_time *t = &p->time[stage * blocks + i];
+        const spw_megatron_time *t = spw_prediction_time(p, stage * blocks + i);
         waiting += t->step_s;
         hidden += p->hidden_s[stage * blocks + i];
         for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) {

@@ -23,9 +23,9 @@ typedef struct spw_prediction {
     size_t blocks;                  /* [stages][micro_batches][chunks] */
     double *forward_s, *backward_s; /* [blocks] of one group */
     double *copies_wait_s;          /* [blocks] of both, what passes wait for copies */
-    spw_megatron_time *time;        /* [blocks] the MoE layers */
-    spw_block_load *had;            /* [blocks] */
-    size_t *order, timed;           /* [blocks] the blocks whose layers were timed, and how many */
+    spw_megatron_time *time;        /* [timed] the MoE layers of blocks that differ, */
+    spw_block_load *had;            /* [timed] and their loads */
+    size_t timed, *of;              /* [blocks] which of these it has */
     double *hidden_s;               /* [blocks] of both, exchanges behind another micro-batch */
     double *shared_hidden_s;        /* [blocks] of both, shared experts beside exchanges */
     spw_megatron_host host;
@@ -33,6 +33,14 @@ typedef struct spw_prediction {
     /* [stages] of a MoE layer's experts, and of attention of every layer, in one pass, one way */
     double *copies_s, *attention_copies_s;
 } spw_prediction;
+
+/* The MoE layers of a block. */
+static inline const spw_megatron_time *spw_prediction_time(const spw_prediction *p, size_t block) {
+    return &p->time[p->of[block]];
+}
+
+/* Room for the times of p->blocks, of which so many differ at most. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_prediction_room(spw_prediction *p, size_t most);
 
 /* Bits of phases: the exchanges of each pass. */
 #define SPW_PHASE_BIT(phase) (1u << SPW_MEGATRON_##phase)

@@ -12,6 +12,13 @@ const char *spw_megatron_phase_name(spw_megatron_phase phase) {
     return (unsigned)phase < SPW_MEGATRON_PHASES ? names[phase] : "?";
 }
 
+/* What a rank's kernels take with its load, pass by pass; the kernels that move rows in the layer's order take as long in both. */
+typedef struct price {
+    bool there;
+    double sent_s, order_s, experts_s, unsort_s, unpermute_s;
+    double back_experts_s, back_sort_s, back_permute_s;
+} price;
+
 /* The clocks of a step under way. */
 typedef struct step {
     const spw_megatron_coefficients *c;
@@ -22,6 +29,7 @@ typedef struct step {
     size_t ranks, layer;
     double alike;                  /* ranks for which each of these stands */
     const spw_megatron_load *load; /* [ranks] of the layer */
+    const price *price;            /* of each of these */
     double *phase_s;               /* [ranks][PHASES] of the layer, or NULL */
     double *now, *counted;         /* [ranks] GPU; when the host knew the last layer's counts */
     double met;                    /* end of the last exchange */
@@ -46,9 +54,10 @@ static double gemm_s(const step *s, const spw_megatron_load *load, double spille
 
 static void spend(step *s, spw_megatron_phase phase, size_t rank, double seconds) {
     const size_t as = s->again ? SPW_MEGATRON_RECOMPUTE : phase;
+    const double share = seconds / (double)s->ranks;
     s->now[rank] += seconds;
-    s->out->phase_s[as] += seconds / (double)s->ranks;
-    if (s->again) s->out->again_s[phase] += seconds / (double)s->ranks;
+    s->out->phase_s[as] += share;
+    if (s->again) s->out->again_s[phase] += share;
     if (s->phase_s != NULL) s->phase_s[rank * SPW_MEGATRON_PHASES + as] += seconds;
 }
 
@@ -217,67 +226,82 @@ static double backward_experts_s(const step *s, const spw_megatron_load *load) {
 
 /* --- A layer --- */
 
-static void route(step *s, size_t rank) {
+static price price_of(const step *s, const spw_megatron_load *load) {
+    const double sent = 4.0 * load->sent * s->H;
+    return (price){.there = true,
+                   .sent_s = copy_s(s, sent),
+                   .order_s = order_s(s, load),
+                   .experts_s = experts_s(s, load),
+                   .unsort_s = chunks_s(s, load, s->c->scatter_bytes_per_s.value),
+                   .unpermute_s = sent / s->c->scatter_bytes_per_s.value,
+                   .back_experts_s = backward_experts_s(s, load),
+                   .back_sort_s = chunks_s(s, load, s->c->index_add_bytes_per_s.value),
+                   .back_permute_s = sent / s->c->index_add_bytes_per_s.value +
+                                     copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
+                                     4.0 * s->T * s->model_H * s->E / s->c->router_flops.value};
+}
+
+static double route_s(const step *s) {
     const double columns = s->shape->capacity > 0 ? s->c->column_bytes.value * s->T * s->E : 0.0;
-    spend(s, SPW_MEGATRON_ROUTE, rank,
-          copy_s(s, s->c->norm_bytes.value * s->T * s->model_H + columns) +
-              2.0 * s->T * s->model_H * s->E / s->c->router_flops.value +
-              kernels_s(s, s->c->route_kernels.value));
-    if (s->layer == 0 && !s->again && !s->shape->graphed)
-        wait_for_host(s, SPW_MEGATRON_ROUTE, rank, s->c->routed_share.value * s->c->host_first_s.value);
+    return copy_s(s, s->c->norm_bytes.value * s->T * s->model_H + columns) +
+           2.0 * s->T * s->model_H * s->E / s->c->router_flops.value +
+           kernels_s(s, s->c->route_kernels.value);
 }
 
 /* Padded to capacity, or where counts stay on the GPU, the host needs none: it is ahead from the first layer on. */
-static void permute(step *s, size_t rank) {
+static void permute(step *s, size_t rank, double sort_s) {
     const bool first = s->layer == 0 && !s->again;
-    spend(s, SPW_MEGATRON_PERMUTE, rank,
-          copy_s(s, s->c->sort_bytes.value * s->T * s->E) + kernels_s(s, s->c->permute_kernels.value));
+    spend(s, SPW_MEGATRON_PERMUTE, rank, sort_s);
     if (!s->shape->padded && !s->shape->unread) {
         const double host_s = first ? s->c->host_first_s.value : s->counted[rank] + s->c->host_layer_s.value;
         wait_for_host(s, SPW_MEGATRON_PERMUTE, rank, host_s);
         s->counted[rank] = s->now[rank];
         if (s->shape->capacity > 0) spend(s, SPW_MEGATRON_PERMUTE, rank, s->c->read_count_s.value);
     }
-    spend(s, SPW_MEGATRON_PERMUTE, rank, copy_s(s, 4.0 * s->load[rank].sent * s->H));
+    spend(s, SPW_MEGATRON_PERMUTE, rank, s->price[rank].sent_s);
+}
+
+static void route_and_permute(step *s) {
+    const double routing_s = route_s(s), sort_s = copy_s(s, s->c->sort_bytes.value * s->T * s->E) +
+                                                  kernels_s(s, s->c->permute_kernels.value);
+    const bool waits = s->layer == 0 && !s->again && !s->shape->graphed;
+    for (size_t r = 0; r < s->ranks; r++) {
+        spend(s, SPW_MEGATRON_ROUTE, r, routing_s);
+        if (waits)
+            wait_for_host(s, SPW_MEGATRON_ROUTE, r, s->c->routed_share.value * s->c->host_first_s.value);
+        permute(s, r, sort_s);
+    }
 }
 
 static void forward(step *s) {
-    for (size_t r = 0; r < s->ranks; r++) {
-        route(s, r);
-        permute(s, r);
-    }
+    route_and_permute(s);
     exchange(s, SPW_MEGATRON_DISPATCH,
              s->exchange_s[2 * s->layer] + start_s(s, spw_megatron_nic_rows(s->load, s->ranks)));
     if (shares(s)) gather(s, SPW_MEGATRON_GATHER, 2, 2.0);
     for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_SORT, r, order_s(s, &s->load[r]));
-        spend(s, SPW_MEGATRON_EXPERTS, r, experts_s(s, &s->load[r]));
-        spend(s, SPW_MEGATRON_UNSORT, r, chunks_s(s, &s->load[r], s->c->scatter_bytes_per_s.value));
+        spend(s, SPW_MEGATRON_SORT, r, s->price[r].order_s);
+        spend(s, SPW_MEGATRON_EXPERTS, r, s->price[r].experts_s);
+        spend(s, SPW_MEGATRON_UNSORT, r, s->price[r].unsort_s);
     }
     if (shares(s)) scatter(s, SPW_MEGATRON_SCATTER);
     exchange(s, SPW_MEGATRON_COMBINE, s->exchange_s[2 * s->layer + 1]);
-    for (size_t r = 0; r < s->ranks; r++)
-        spend(s, SPW_MEGATRON_UNPERMUTE, r, 4.0 * s->load[r].sent * s->H / s->c->scatter_bytes_per_s.value);
+    for (size_t r = 0; r < s->ranks; r++) spend(s, SPW_MEGATRON_UNPERMUTE, r, s->price[r].unpermute_s);
 }
 
 static void backward(step *s) {
-    for (size_t r = 0; r < s->ranks; r++)
-        spend(s, SPW_MEGATRON_BACKWARD_UNPERMUTE, r, copy_s(s, 4.0 * s->load[r].sent * s->H));
+    for (size_t r = 0; r < s->ranks; r++) spend(s, SPW_MEGATRON_BACKWARD_UNPERMUTE, r, s->price[r].sent_s);
     exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, s->exchange_s[2 * s->layer + 1]);
     if (shares(s)) scatter(s, SPW_MEGATRON_BACKWARD_SCATTER);
     for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, order_s(s, &s->load[r]));
-        spend(s, SPW_MEGATRON_BACKWARD_EXPERTS, r, backward_experts_s(s, &s->load[r]));
-        spend(s, SPW_MEGATRON_BACKWARD_SORT, r, chunks_s(s, &s->load[r], s->c->index_add_bytes_per_s.value));
+        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, s->price[r].order_s);
+        spend(s, SPW_MEGATRON_BACKWARD_EXPERTS, r, s->price[r].back_experts_s);
+        spend(s, SPW_MEGATRON_BACKWARD_SORT, r, s->price[r].back_sort_s);
     }
     if (shares(s)) gather(s, SPW_MEGATRON_BACKWARD_GATHER, 2, 2.0);
     meet(s, SPW_MEGATRON_BACKWARD_SORT);
     exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, s->exchange_s[2 * s->layer]);
     for (size_t r = 0; r < s->ranks; r++)
-        spend(s, SPW_MEGATRON_BACKWARD_PERMUTE, r,
-              4.0 * s->load[r].sent * s->H / s->c->index_add_bytes_per_s.value +
-                  copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
-                  4.0 * s->T * s->model_H * s->E / s->c->router_flops.value);
+        spend(s, SPW_MEGATRON_BACKWARD_PERMUTE, r, s->price[r].back_permute_s);
 }
 
 static double last_of(const step *s) {
@@ -316,6 +340,13 @@ static bool are_alike(const spw_megatron_loads *loads, size_t layers, size_t ran
     return true;
 }
 
+/* The prices of the layer's loads, found at their first turn. */
+static const price *priced(const step *s, price *of) {
+    if (of[0].there) return of;
+    for (size_t r = 0; r < s->ranks; r++) of[r] = price_of(s, &s->load[r]);
+    return of;
+}
+
 spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
                                      spw_megatron_dispatcher dispatcher, size_t ranks,
                                      const spw_megatron_loads *loads, double *phase_s,
@@ -327,6 +358,8 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
               .ranks = one ? 1 : ranks,
               .alike = one ? (double)ranks : 1.0,
               .out = out};
+    const size_t rows = loads->turn > 0 && loads->turn < shape->layers ? loads->turn : shape->layers;
+    price *prices = NULL; /* [rows][ranks] */
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
     if (ranks == 0 || shape->layers == 0 || shape->tokens == 0 || shape->hidden == 0 || shape->ffn == 0 ||
@@ -336,6 +369,7 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
     SPW_TRY(SPW_ALLOC(ranks, &s.now));
     SPW_TRY(SPW_ALLOC(ranks, &s.counted));
     SPW_TRY(SPW_ALLOC(2 * shape->layers, &s.exchange_s));
+    SPW_TRY(SPW_ALLOC(rows * ranks, &prices));
     s.T = (double)shape->tokens;
     s.E = (double)shape->experts;
     s.e = (double)shape->experts_per_rank;
@@ -348,6 +382,7 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
         if (i == shape->layers) out->forward_s = last_of(&s);
         s.layer = back ? 2 * shape->layers - 1 - i : i;
         s.load = loads->load + (loads->turn > 0 ? (loads->first + s.layer) % loads->turn : s.layer) * ranks;
+        s.price = priced(&s, prices + s.layer % rows * ranks);
         s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * ranks * SPW_MEGATRON_PHASES;
         for (int d = 0; d < 2 && !back; d++) s.exchange_s[2 * s.layer + (size_t)d] = exchange_of(&s, d == 1);
         out->unlike += back ? 0.0 : unlike_of(&s);
@@ -363,5 +398,6 @@ cleanup:
     spw_free(s.now);
     spw_free(s.counted);
     spw_free(s.exchange_s);
+    spw_free(prices);
     return status;
 }

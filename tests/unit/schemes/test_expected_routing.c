@@ -104,7 +104,7 @@ static void check_drawn(spw_job *job) {
         spw_trace_record law;
         double own = 0.0, own_squares = 0.0;
         CHECK_OK(spw_trace_read_law(trace, 0, l, (spw_expert_blocks){4, 16}, &law));
-        void *scratch = malloc(spw_piece_law_bytes(law.law));
+        void *scratch = calloc(1, spw_piece_law_bytes(law.law));
         for (size_t d = 0; d < DRAWS; d++) {
             uint32_t expert[EXPERTS], rank[RANKS], node[NODE];
             double dropped = 0.0;

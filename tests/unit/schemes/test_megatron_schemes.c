@@ -339,12 +339,13 @@ static void test_drops_alone(void) {
         spw_scheme_type type;
         const spw_scheme scheme = watched(text[i % 3], &type);
         uint64_t want[8] = {0};
+        const size_t looks = i % 3 < 2 && w.shape.experts_per_rank > 1;
         CHECK_OK(spw_selection_run(w.selection, &scheme, w.counts, &w.record, w.layout));
         for (size_t r = 0; r < w.shape.ranks; r++) want[r] = spw_selection_flow(w.selection, 0)->dropped[r];
-        CHECK(looked_at == 1);
+        CHECK(looked_at == looks);
         spw_selection_drops_alone(w.selection);
         CHECK_OK(spw_selection_run(w.selection, &scheme, w.counts, &w.record, w.layout));
-        CHECK(looked_at == 1);
+        CHECK(looked_at == looks);
         for (size_t r = 0; r < w.shape.ranks; r++) {
             CHECK(spw_selection_flow(w.selection, 0)->dropped[r] == want[r]);
             some += want[r];
@@ -393,6 +394,7 @@ static void test_by_counts(void) {
         "megatron-allgather:capacity_factor=0.3"};
     static const char *const others[] = {"megatron-alltoall", "megatron-flex:capacity_factor=1",
                                          "megatron-ncclep:rank_capacity=1", "dense:capacity_factor=1"};
+    const spw_layer_shape shape = shape_of(8, 64, 4, 4, 4, 1, 64);
     uint64_t state = 78;
     for (size_t i = 0; i < 100; i++) {
         world w = draw_world(&state);
@@ -402,20 +404,66 @@ static void test_by_counts(void) {
         if (i % 2 == 0) /* whose counts have more tables */
             CHECK_OK(spw_selection_run(w.selection, &flex, w.counts, &w.record, w.layout));
         looked_at = 0;
-        CHECK(spw_selection_by_counts(&scheme, false));
+        CHECK(spw_selection_by_counts(&scheme, &w.shape, 1, false));
         check_kept_counts(&w, &scheme);
         destroy_world(&w);
     }
     for (size_t i = 0; i < 4; i++) {
         const spw_scheme scheme = scheme_of(others[i]);
-        CHECK(!spw_selection_by_counts(&scheme, false));
-        CHECK(spw_selection_by_counts(&scheme, true) == (i == 1));
+        CHECK(!spw_selection_by_counts(&scheme, &shape, 8, false));
+        CHECK(spw_selection_by_counts(&scheme, &shape, 8, true) == (i == 1));
+    }
+}
+
+/* Tokens that travel once a rank: of each rank and receiver those with a kept choice there. */
+static void check_kept_wire(world *w, const spw_scheme *scheme) {
+    const spw_layer_shape *s = &w->shape;
+    const uint8_t *kept = NULL;
+    CHECK_OK(spw_selection_run(w->selection, scheme, w->counts, &w->record, w->layout));
+    CHECK(looked_at == 0);
+    const spw_flow *flow = spw_selection_flow(w->selection, 0);
+    CHECK_OK(spw_selection_kept(w->selection, &kept));
+    for (size_t d = 0; d < s->ranks; d++) {
+        uint64_t arrived = 0, held = 0;
+        for (size_t r = 0; r < s->ranks; r++) {
+            uint64_t tokens = 0;
+            for (size_t t = r * s->tokens; t < (r + 1) * s->tokens; t++) {
+                size_t here = 0;
+                for (size_t i = t * s->top_k; i < (t + 1) * s->top_k; i++)
+                    here += kept[i] && w->ids[i] / s->experts_per_rank == d;
+                tokens += here > 0;
+                held += here;
+            }
+            CHECK(flow->wire[r][d] == tokens);
+            arrived += tokens;
+        }
+        CHECK(flow->rows[d] == held && (s->experts_per_rank > 1 || held == arrived));
+    }
+}
+
+/* One expert a rank of a node, or a capacity that nobody exceeds: counts say what travels. */
+static void test_wire_by_counts(void) {
+    uint64_t state = 79;
+    for (size_t i = 0; i < 60; i++) {
+        const bool one = i % 2 == 0;
+        const size_t ranks = 1 + random_below(&state, 8), local = one ? 1 : 1 + random_below(&state, 5),
+                     most = ranks * local < 6 ? ranks * local : 6;
+        world w =
+            create_world(&state, ranks, local, 1 + random_below(&state, most), 1 + random_below(&state, 40));
+        spw_scheme_type type;
+        const spw_scheme scheme =
+            watched(one ? "megatron-flex:capacity_factor=0.6" : "megatron-flex:capacity_factor=1e6", &type);
+        CHECK(spw_selection_by_counts(&scheme, &w.shape, 2 * ranks, false));
+        if (one && ranks > 1) CHECK(!spw_selection_by_counts(&scheme, &w.shape, ranks - 1, false));
+        check_kept_wire(&w, &scheme);
+        destroy_world(&w);
     }
 }
 
 int main(void) {
     test_drops_alone();
     test_by_counts();
+    test_wire_by_counts();
     test_routing();
     test_waste();
     test_slots();

@@ -140,7 +140,7 @@ static void compare(const job *j, uint64_t seed, agreement *all) {
     sums *s = calloc(KINDS * MOST, sizeof *s);
     counts c;
     CHECK_OK(spw_count_normal_create(tree, &normal));
-    void *scratch = malloc(spw_count_normal_bytes(normal));
+    void *scratch = calloc(1, spw_count_normal_bytes(normal));
     for (size_t i = 0; i < 3; i++) CHECK_OK(spw_expected_blocks(tree, j->experts / blocks[i], law[i]));
     for (size_t i = 0; i < 2; i++) CHECK_OK(spw_expected_reach(tree, j->experts / blocks[i + 1], &reach[i]));
     CHECK(spw_count_normal_serves(normal, j->tokens));
@@ -209,7 +209,7 @@ static void pair_of(const job *j, const counts *c, size_t pair, double *a, doubl
 
 static void correlate(const job *j, const void *law, draw_function *draw, size_t bytes, double out[PAIRS]) {
     double a[PAIRS] = {0}, b[PAIRS] = {0}, aa[PAIRS] = {0}, bb[PAIRS] = {0}, ab[PAIRS] = {0};
-    void *scratch = malloc(bytes);
+    void *scratch = calloc(1, bytes);
     counts c;
     for (uint64_t p = 0; p < DRAWN; p++) {
         draw_piece(j, law, draw, p, scratch, &c);
@@ -266,7 +266,7 @@ static void check_shapes(void) {
     CHECK_OK(spw_count_normal_create(tree, &normal));
     CHECK_OK(spw_expected_blocks(tree, 4, law[0]));
     CHECK_OK(spw_expected_blocks(tree, 32, law[1]));
-    void *scratch = malloc(spw_count_normal_bytes(normal));
+    void *scratch = calloc(1, spw_count_normal_bytes(normal));
     for (uint64_t p = 0; p < DRAWN; p++) {
         draw_piece(&j, normal, draw_normal, p, scratch, &c);
         for (size_t x = 0; x < 4; x++)
@@ -317,18 +317,25 @@ static void check_trace(void) {
     CHECK_OK(spw_distribution_parse("reference", &s.distribution));
     CHECK_OK(spw_trace_make(&s, &trace));
     CHECK_OK(spw_trace_read_law(trace, 0, 1, (spw_expert_blocks){8, 64}, &law));
-    void *scratch = malloc(1 << 20);
+    void *scratch = calloc(1, 1 << 20);
     CHECK(spw_piece_law_bytes(law.law) < 1 << 20);
     spw_piece_law_draw(law.law, scratch, TOKENS, TOKENS,
                        &(spw_token_counts){wide.expert, wide.rank, wide.node, 1});
+    uint64_t choices = 0; /* another number of tokens, by the same scratch */
+    spw_piece_law_draw(law.law, scratch, 0, 2 * TOKENS,
+                       &(spw_token_counts){again.expert, again.rank, again.node, 1});
+    for (size_t x = 0; x < 128; x++) choices += again.expert[x];
+    CHECK(choices == 2 * TOKENS * 8);
     CHECK_OK(spw_trace_read_tree(trace, 0, 1, &tree));
     CHECK_OK(spw_count_normal_create(tree, &normal));
     CHECK(spw_count_normal_serves(normal, TOKENS) && !spw_count_normal_serves(normal, 64));
+    memset(scratch, 0, 1 << 20);                          /* the next law's */
     spw_random_stream_init(&stream, 9, 12, 0, 1, TOKENS); /* as made_trace.c does */
     spw_count_normal_sample(normal, &stream, scratch, TOKENS,
                             &(spw_token_counts){again.expert, again.rank, again.node, 1});
     CHECK(memcmp(&wide, &again, sizeof wide) == 0);
     CHECK_OK(spw_trace_read_law(trace, 0, 1, (spw_expert_blocks){32, 128}, &law));
+    memset(scratch, 0, 1 << 20);
     spw_piece_law_draw(law.law, scratch, TOKENS, TOKENS,
                        &(spw_token_counts){narrow.expert, narrow.rank, narrow.node, 1});
     CHECK(memcmp(wide.expert, narrow.expert, sizeof wide.expert) == 0);

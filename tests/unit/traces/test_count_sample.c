@@ -243,7 +243,7 @@ static void compare(const job *j, uint64_t seed, agreement *all) {
     CHECK_OK(spw_trace_read_record(trace, 0, 1, 0, false, &record));
     uint32_t *row = calloc(figures, sizeof *row);
     sums *drawn = calloc(figures, sizeof *drawn), *counted = calloc(figures, sizeof *counted);
-    void *scratch = malloc(spw_piece_law_bytes(law.law));
+    void *scratch = calloc(1, spw_piece_law_bytes(law.law));
     const spw_token_counts out = {row, row + j->experts, row + j->experts + j->ranks, 1};
     for (size_t p = 0; p < PIECES; p++) {
         spw_piece_law_draw(law.law, scratch, p * TOKENS, TOKENS, &out);
@@ -328,7 +328,7 @@ static void check_repeats(void) {
     CHECK_OK(spw_distribution_parse("drift:popularity=reference", &s.distribution));
     CHECK_OK(spw_trace_make(&s, &trace));
     CHECK_OK(spw_trace_read_law(trace, 1, 1, (spw_expert_blocks){8, 64}, &law));
-    void *scratch = malloc(1 << 20);
+    void *scratch = calloc(1, 1 << 20);
     CHECK(spw_piece_law_bytes(law.law) < 1 << 20);
     spw_piece_law_draw(law.law, scratch, 64, 64, &(spw_token_counts){wide, wide + 128, wide + 144, 1});
     spw_piece_law_draw(law.law, scratch, 128, 64, &(spw_token_counts){again, again + 128, again + 144, 1});
