@@ -82,6 +82,7 @@ static void remove_at(int32_t *list, size_t *count, size_t at) {
 /* The block is in the list; it becomes the mark of its sizes where it is the first of them. */
 static void mark(const spw_allocator *a, spw_pool *pool, int32_t block) {
     const spw_block *b = &a->block[block];
+    pool->newest[b->sizes] = block;
     if (b->smaller != SPW_NO_BLOCK && a->block[b->smaller].sizes == b->sizes) return;
     pool->first[b->sizes] = block;
     pool->there[b->sizes / 64] |= (uint64_t)1 << b->sizes % 64;
@@ -89,18 +90,24 @@ static void mark(const spw_allocator *a, spw_pool *pool, int32_t block) {
 
 static void unmark(const spw_allocator *a, spw_pool *pool, int32_t block) {
     const spw_block *b = &a->block[block];
+    const bool goes_on = b->larger != SPW_NO_BLOCK && a->block[b->larger].sizes == b->sizes;
+    if (pool->newest[b->sizes] == block) pool->newest[b->sizes] = goes_on ? b->larger : b->smaller;
     if (pool->first[b->sizes] != block) return;
-    if (b->larger != SPW_NO_BLOCK && a->block[b->larger].sizes == b->sizes)
+    if (goes_on)
         pool->first[b->sizes] = b->larger;
     else
         pool->there[b->sizes / 64] &= ~((uint64_t)1 << b->sizes % 64);
 }
 
 /* The first free block that is not before `wanted`. Long traces leave hundreds of blocks of one size: the place is looked for from
- * the smallest and from the largest of its sizes at once. */
+ * both ends of its sizes at once, or from one end and from the block that was put last, beside which it often is. */
 static int32_t find_place(const spw_allocator *a, const spw_pool *pool, const spw_block *wanted) {
     int32_t up = spw_pool_first_from(pool, wanted->sizes),
             above = spw_pool_first_from(pool, wanted->sizes + 1U);
+    if (up != above && is_before(&a->block[pool->newest[wanted->sizes]], wanted))
+        up = a->block[pool->newest[wanted->sizes]].larger;
+    else if (up != above)
+        above = pool->newest[wanted->sizes];
     for (;;) {
         if (up == above || !is_before(&a->block[up], wanted)) return up;
         up = a->block[up].larger;

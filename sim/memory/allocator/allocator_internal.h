@@ -37,7 +37,8 @@ enum { SPW_SIZE_BITS = 4, SPW_SIZES = 54 << SPW_SIZE_BITS, SPW_SIZE_WORDS = (SPW
 typedef struct spw_pool {
     int32_t last;                   /* the largest, SPW_NO_BLOCK: there is none; then */
     int32_t first[SPW_SIZES];       /* the smallest of these sizes, */
-    uint64_t there[SPW_SIZE_WORDS]; /* where this bit says that there is one */
+    uint64_t there[SPW_SIZE_WORDS]; /* where this bit says that there is one; */
+    int32_t newest[SPW_SIZES];      /* the one of these that was put last, or its neighbour */
     uint64_t number;                /* spw_pool_number(); 0: unknown */
     int32_t *unmapped;              /* by address */
     size_t unmappeds;

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/memory/allocator/event_visit.h"
+#include "sim/memory/allocator/visit_forms.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +41,15 @@ spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
     }
     spw_event_list_clear(to);
     if (from->visits > 0) {
-        SPW_TRY(SPW_ALLOC(from->visits, &to->visit));
-        SPW_TRY(SPW_ALLOC(from->events, &to->ago));
+        SPW_TRY(SPW_RESIZE(from->visits, &to->visit));
         memcpy(to->visit, from->visit, from->visits * sizeof *to->visit);
-        memcpy(to->ago, from->ago, from->events * sizeof *to->ago);
+        SPW_TRY(spw_visit_forms_copy(from->forms, &to->forms));
         to->visits = from->visits;
+    }
+    if (from->own != NULL) {
+        SPW_TRY(SPW_RESIZE(from->owns, &to->own));
+        memcpy(to->own, from->own, from->owns * sizeof *to->own);
+        to->owns = from->owns;
     }
     if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
     if (from->marks > 0) memcpy(to->mark, from->mark, from->marks * sizeof *to->mark);
@@ -113,26 +118,37 @@ static void raise_top(spw_list_top *top, int64_t bytes, size_t event) {
     if (bytes > top->bytes) *top = (spw_list_top){bytes, event};
 }
 
+/* Of a top that a visit reaches, of which the first event is known: where in it. */
+static void find_top(const spw_event_list *list, spw_list_top *top) {
+    const spw_event_visit *v = list->visit;
+    int64_t live = 0;
+    while (v < list->visit + list->visits && v->begin < top->event) v++;
+    if (v == list->visit + list->visits || v->begin != top->event) return;
+    spw_event_visit_spread(list, (size_t)(v - list->visit));
+    for (size_t i = v->begin; live < (int64_t)v->requested; i++) {
+        live += change_of(&list->event[i]);
+        top->event = i;
+    }
+}
+
 /* A visit leaves as much as it found. */
 spw_list_tops spw_event_list_tops(const spw_event_list *list) {
     spw_list_tops tops = {{0, SIZE_MAX}, {0, SIZE_MAX}};
     int64_t live = 0,
             earlier = 0; /* earlier: of `live`, taken away by deaths that the first step does not have */
     size_t visit = 0;
-    for (size_t i = 0; i < list->events; i++) {
-        if (visit < list->visits && list->visit[visit].begin == i) {
-            const spw_event_visit *v = &list->visit[visit++];
-            const int64_t most = live + (int64_t)v->requested;
-            if (v->outlined && most + earlier <= tops.first.bytes && most <= tops.later.bytes) {
-                i = v->end - 1;
-                continue;
-            }
-        }
-        live += change_of(&list->event[i]);
-        if (list->event[i].earlier) earlier -= change_of(&list->event[i]);
-        raise_top(&tops.first, live + earlier, i);
-        raise_top(&tops.later, live, i);
+    for (size_t i = 0; i < list->events;) {
+        const bool in_visit = visit < list->visits && list->visit[visit].begin == i;
+        const spw_event_visit *v = in_visit ? &list->visit[visit++] : NULL;
+        const int64_t top = v != NULL ? (int64_t)v->requested : 0;
+        if (v == NULL) live += change_of(&list->event[i]);
+        if (v == NULL && list->event[i].earlier) earlier -= change_of(&list->event[i]);
+        raise_top(&tops.first, live + earlier + top, i);
+        raise_top(&tops.later, live + top, i);
+        i = v != NULL ? v->end : i + 1;
     }
+    find_top(list, &tops.first);
+    find_top(list, &tops.later);
     return tops;
 }
 
@@ -183,23 +199,35 @@ static size_t left_out(const spw_event_list *list, seen *known, size_t knowns, c
     for (size_t k = knowns; k-- > 0 && now->state != 0;) {
         const size_t length = now->event - known[k].event;
         if (known[k].state != now->state || known[k].retries != now->retries || length == 0) continue;
+        spw_event_list_spread(list);
         return repeats(list, now->event, length) * length;
     }
     known[knowns] = *now;
     return 0;
 }
 
-/* A number of the events from one mark to the next, of every `step`th of them. The factors are odd; only the sum waits for the event before. */
-static uint64_t number_between(const spw_event_list *list, size_t mark, size_t step) {
-    const size_t begin = list->mark[mark], end = mark + 1 < list->marks ? list->mark[mark + 1] : list->events;
+/* A number of `events` that have bytes of their own, of every `step`th of them. The factors are odd; only the sum waits for the event before. */
+static uint64_t number_between(const spw_event_list *list, size_t begin, size_t end, size_t step) {
     uint64_t number = end - begin;
     for (size_t i = begin; i < end; i += step) {
-        const spw_memory_event *e = &list->event[i];
+        const spw_memory_event *e = &list->event[list->own != NULL ? list->own[i] : i];
         const uint64_t bytes = e->bytes * UINT64_C(0x9e3779b97f4a7c15),
                        rest = ((uint64_t)e->slot << 1 | e->born) * UINT64_C(0xd1b54a32d192ed03);
         number = (number + (bytes ^ bytes >> 29) + rest) * UINT64_C(0x100000001b3);
     }
     return number;
+}
+
+/* begin [marks + 1]: which of them come first behind each mark. */
+static void find_own_of_marks(const spw_event_list *list, size_t *begin) {
+    const size_t owns = list->own != NULL ? list->owns : list->events;
+    size_t at = 0;
+    for (size_t m = 0; m < list->marks; m++) {
+        if (list->own == NULL) at = list->mark[m];
+        while (list->own != NULL && at < owns && list->own[at] < list->mark[m]) at++;
+        begin[m] = at;
+    }
+    begin[list->marks] = owns;
 }
 
 static int by_number(const void *left, const void *right) {
@@ -225,22 +253,26 @@ static void find_repeated(const uint64_t *number, uint64_t *sorted, bool *again,
 spw_status spw_event_list_find_again(spw_event_list *list) {
     enum { SOME = 7 };
     uint64_t *number = NULL, *sorted = NULL;
+    size_t *begin = NULL;
     spw_status status = SPW_OK;
     forget_again(list);
     if (list->marks == 0) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(list->marks + 1, &begin));
+    find_own_of_marks(list, begin);
     SPW_TRY(SPW_ALLOC(list->marks, &number));
     SPW_TRY(SPW_ALLOC(list->marks, &sorted));
     SPW_TRY(SPW_ALLOC(list->marks, &list->again));
     for (size_t m = 0; m < list->marks; m++) {
-        number[m] = number_between(list, m, SOME);
+        number[m] = number_between(list, begin[m], begin[m + 1], SOME);
         list->again[m] = true;
     }
     find_repeated(number, sorted, list->again, list->marks);
     for (size_t m = 0; m < list->marks; m++)
-        if (list->again[m]) number[m] = number_between(list, m, 1);
+        if (list->again[m]) number[m] = number_between(list, begin[m], begin[m + 1], 1);
     find_repeated(number, sorted, list->again, list->marks);
 
 cleanup:
+    spw_free(begin);
     spw_free(number);
     spw_free(sorted);
     return status;
@@ -272,10 +304,11 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
     bool forward = false; /* was the last event */
-    const bool visits = slots > 0 && list->step != NULL && spw_event_visit_can(allocator);
+    const bool visits = slots > 0 && spw_event_visit_can(allocator);
     size_t knowns = 0, mark = 0, looks = 0, visit = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
+    if (!visits) spw_event_list_spread(list);
     if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
     for (size_t i = 0; i < list->events && !out->refused; i++) {
         while (mark < list->marks && list->mark[mark] < i) mark++;
@@ -298,10 +331,12 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         if (forward && list->event[i].backward) out->after_forward = spw_allocator_get_stats(allocator);
         forward = !list->event[i].backward;
         while (visits && visit < list->visits && list->visit[visit].begin < i) visit++;
-        if (visits && visit < list->visits && list->visit[visit].begin == i &&
-            spw_event_visit_replay(list, visit, allocator)) {
-            i = list->visit[visit].end - 1;
-            continue;
+        if (visits && visit < list->visits && list->visit[visit].begin == i) {
+            if (spw_event_visit_replay(list, visit, allocator)) {
+                i = list->visit[visit].end - 1;
+                continue;
+            }
+            spw_event_visit_spread(list, visit);
         }
         SPW_TRY(replay_event(list, i, allocator, live, out));
     }

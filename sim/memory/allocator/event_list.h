@@ -34,27 +34,20 @@ typedef struct spw_visit_sum {
     uint64_t bytes, most; /* all together, and what may be given beside; of one */
 } spw_visit_sum;
 
-/* A birth or a death in a visit, of whatever is not in the first stream's small pool. */
-typedef struct spw_visit_step {
-    uint64_t bytes; /* of a birth, rounded */
-    uint64_t most;  /* of the visit, small and large, rounded, from here to before the next step */
-    uint16_t pool;
-    uint16_t birth; /* of a death: its step */
-    bool born;
-} spw_visit_step;
-
 /* Events from `begin` to before `end`, among which everything that is born dies, and nothing else does. */
 typedef struct spw_event_visit {
     uint32_t begin, end;
+    uint16_t form; /* visit_forms.h */
     /* by spw_event_list_outline(): */
-    uint32_t step, steps;       /* in the list */
     bool outlined;              /* false: it is replayed event by event */
+    bool spread;                /* all events have their bytes */
     bool others;                /* blocks of other streams */
+    uint16_t plan;              /* of its form */
+    uint32_t size;              /* the first of its sizes among those of all visits */
     spw_visit_sum small, large; /* of the first stream */
     uint64_t requested;         /* live at most */
-    uint64_t most;   /* the same, rounded, if no block is cut where more than it was asked for is left */
-    uint64_t before; /* the same before the first step */
-    uint64_t number; /* of its events of small requests */
+    uint64_t most;              /* allocated, at most: where no block is cut */
+    uint64_t number;            /* of its events of small requests */
 } spw_event_visit;
 
 /* Numbers of what fitted into free blocks of a small pool; 0: of nothing. */
@@ -62,6 +55,8 @@ enum { SPW_VISITS_KNOWN = 4096 };
 typedef struct spw_visits_known {
     uint64_t number[SPW_VISITS_KNOWN];
 } spw_visits_known;
+
+typedef struct spw_visit_forms spw_visit_forms; /* visit_forms.h */
 
 typedef struct spw_event_list {
     spw_memory_event *event;
@@ -73,8 +68,9 @@ typedef struct spw_event_list {
     size_t visits;
     spw_visits_known *
         fits; /* spw_event_list_remember(), of this list and those before it in its place; NULL: nobody asked */
-    spw_visit_step *step; /* of all visits; NULL: nobody outlined them */
-    uint16_t *ago;        /* [events] of a death in a visit: events since its birth */
+    spw_visit_forms *forms; /* of the visits */
+    uint32_t *own;          /* [owns] spw_event_list_find_own(), rising; NULL: all events */
+    size_t owns;
 } spw_event_list;
 
 SPW_MUST_CHECK spw_status spw_event_list_reserve(spw_event_list *list, size_t capacity);
@@ -132,8 +128,14 @@ SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_
  * list that is replayed several times it is worth while to ask once; it holds until the list changes. */
 SPW_MUST_CHECK spw_status spw_event_list_find_again(spw_event_list *list);
 /* Finds visits, most of which leave the allocator as it was and are replayed at less cost below, once they are outlined. They hold until
- * the list changes in more than bytes. */
-SPW_MUST_CHECK spw_status spw_event_list_find_visits(spw_event_list *list);
+ * the list changes in more than bytes. law [laws]: where bytes change, events of kinds of one law stay of equal bytes, if they are of one
+ * layer and micro-batch; those of other kinds and of SPW_NO_LAW do not change. */
+enum { SPW_NO_LAW = UINT16_MAX };
+SPW_MUST_CHECK spw_status spw_event_list_find_visits(spw_event_list *list, const uint16_t *law, size_t laws);
+/* Of a list with visits: finds the events of which the bytes are read from now on. Those of the others follow from these, and are written
+ * here where they are asked for, once the list is outlined. */
+SPW_MUST_CHECK spw_status spw_event_list_find_own(spw_event_list *list);
+void spw_event_list_spread(const spw_event_list *list);
 /* What the visits take; it holds until bytes change. */
 SPW_MUST_CHECK spw_status spw_event_list_outline(spw_event_list *list);
 /* From now on it is noted which small requests of visits fitted. It outlives spw_event_list_clear(). */

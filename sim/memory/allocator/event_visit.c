@@ -2,358 +2,202 @@
  * allocator as they found it, but for the peaks. So they need no entries of their own. Often it can be told from sums that all of it
  * fits. Else what is in use is cut from free blocks that stay in their lists, in a few pieces that are forgotten at the end. */
 #include "sim/memory/allocator/event_visit.h"
-#include "base/memory.h"
 #include "sim/memory/allocator/allocator_internal.h"
+#include "sim/memory/allocator/visit_forms.h"
 
 #include <string.h>
 
-/* Longer or fuller visits are replayed event by event. */
-enum { MOST_EVENTS = 512, FEWEST_EVENTS = 4, MOST_PIECES = 64, NO_PIECE = -1, IN_USE = -1, SMALL_POOL = 1 };
+enum { NO_PART = -1 };
 
-static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
-static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
+/* --- Parts of blocks --- */
 
-/* --- Which events are visits --- */
-
-/* other [events]: the death of each birth, the birth of each death; SIZE_MAX: it is not in the list. */
-static spw_status find_others(const spw_event_list *list, size_t *other) {
-    size_t slots = 0, *born = NULL;
-    for (size_t i = 0; i < list->events; i++)
-        slots = list->event[i].slot >= slots ? (size_t)list->event[i].slot + 1 : slots;
-    const spw_status status = SPW_ALLOC(slots, &born); /* 1 + the event; 0: nothing is there */
-    if (status != SPW_OK) return status;
-    for (size_t i = 0; i < list->events; i++) {
-        size_t *at = &born[list->event[i].slot];
-        other[i] = SIZE_MAX;
-        if (!list->event[i].born && *at > 0) {
-            other[i] = *at - 1;
-            other[*at - 1] = i;
-        }
-        *at = list->event[i].born ? i + 1 : 0;
-    }
-    spw_free(born);
-    return SPW_OK;
-}
-
-/* Behind the last event of the visit that begins there; `begin`: none does. */
-static size_t end_of_visit(const spw_event_list *list, const size_t *other, size_t begin) {
-    const bool backward = list->event[begin].backward;
-    size_t end = begin + 1;
-    for (size_t i = begin; i < end; i++) {
-        if (other[i] == SIZE_MAX || other[i] < begin || list->event[i].backward != backward) return begin;
-        if (other[i] >= end) end = other[i] + 1;
-        if (end - begin > MOST_EVENTS) return begin;
-    }
-    return end;
-}
-
-spw_status spw_event_list_find_visits(spw_event_list *list) {
-    size_t *other = NULL;
-    spw_status status = SPW_OK;
-    spw_event_list_forget_visits(list);
-    if (list->events >= UINT32_MAX) return SPW_OK;
-    SPW_TRY(SPW_ALLOC(list->events, &other));
-    SPW_TRY(find_others(list, other));
-    SPW_TRY(SPW_ALLOC(list->events / FEWEST_EVENTS, &list->visit));
-    SPW_TRY(SPW_ALLOC(list->events, &list->ago));
-    for (size_t i = 0; i < list->events;) {
-        const size_t end = end_of_visit(list, other, i);
-        if (end >= i + FEWEST_EVENTS)
-            list->visit[list->visits++] = (spw_event_visit){.begin = (uint32_t)i, .end = (uint32_t)end};
-        for (size_t k = i; k < end; k++) list->ago[k] = (uint16_t)(k - other[k]);
-        i = end > i ? end : i + 1;
-    }
-
-cleanup:
-    spw_free(other);
-    return status;
-}
-
-spw_status spw_event_list_remember(spw_event_list *list) {
-    return list->fits != NULL ? SPW_OK : SPW_ALLOC(1, &list->fits);
-}
-
-void spw_event_list_forget_visits(spw_event_list *list) {
-    spw_free(list->visit);
-    spw_free(list->ago);
-    spw_free(list->step);
-    list->visit = NULL;
-    list->ago = NULL;
-    list->step = NULL;
-    list->visits = 0;
-}
-
-/* --- What they take --- */
-
-/* A visit that is looked through: of the blocks of the first stream's small pool, or of all others. */
-typedef struct outline {
-    bool small;
-    uint64_t requested, live, births; /* now; now, rounded; so far, rounded */
-    uint64_t *most;                   /* live, since the step before */
-    size_t larges, steps;
-    spw_visit_step *step;
-    uint16_t at[MOST_EVENTS]; /* the step of this event */
-} outline;
-
-static uint64_t bytes_of(const spw_memory_event *event) {
-    return (event->bytes + SPW_BLOCK_SMALLEST - 1) & ~(SPW_BLOCK_SMALLEST - 1);
-}
-
-static void outline_step(outline *o, spw_visit_step step) {
-    o->step[o->steps] = step;
-    o->most = &o->step[o->steps++].most;
-}
-
-static bool outline_birth(outline *o, const spw_memory_event *event, size_t at, spw_event_visit *v) {
-    if (event->bytes > MOST_BYTES || event->stream >= SPW_ALLOCATOR_STREAMS) return false;
-    const uint64_t bytes = bytes_of(event);
-    const uint32_t pool = spw_pool_of(event->stream, bytes);
-    spw_visit_sum *sum = pool == SMALL_POOL ? &v->small : &v->large;
-    if (bytes == 0) return true; /* nothing is allocated */
-    o->requested += event->bytes;
-    o->live += bytes;
-    o->births += bytes;
-    o->larges += pool != SMALL_POOL;
-    sum->bytes += bytes + (pool != SMALL_POOL ? SPW_SMALL_REQUEST : 0);
-    spw_raise_to(&sum->most, bytes);
-    v->others = v->others || pool > SMALL_POOL;
-    o->at[at] = (uint16_t)o->steps;
-    if (pool == SMALL_POOL) v->number = (v->number ^ bytes) * FACTOR;
-    if ((pool == SMALL_POOL) == o->small)
-        outline_step(o, (spw_visit_step){.bytes = bytes, .pool = (uint16_t)pool, .born = true});
-    spw_raise_to(o->most, o->live);
-    spw_raise_to(&v->requested, o->requested);
-    spw_raise_to(&v->most, o->live + o->larges * SPW_SMALL_REQUEST);
-    return o->births <= MOST_BYTES;
-}
-
-/* A death has the bytes of its birth. */
-static void outline_death(outline *o, const spw_memory_event *birth, size_t at, spw_event_visit *v) {
-    const uint64_t bytes = bytes_of(birth);
-    const bool small = spw_pool_of(birth->stream, bytes) == SMALL_POOL;
-    if (bytes == 0) return;
-    o->requested -= birth->bytes;
-    o->live -= bytes;
-    o->larges -= !small;
-    if (small == o->small) outline_step(o, (spw_visit_step){.birth = o->at[at]});
-    if (small) v->number = (v->number ^ ((uint64_t)at << 1 | 1)) * FACTOR;
-    spw_raise_to(o->most, o->live);
-}
-
-/* Sets all of a visit but where it lies. step [its events]; false: it has more than can be looked through. */
-static bool outline_visit(const spw_event_list *list, spw_event_visit *v, bool small, spw_visit_step *step) {
-    outline o;
-    o.small = small;
-    o.requested = o.live = o.births = 0;
-    o.larges = o.steps = 0;
-    o.step = step;
-    o.most = &v->before;
-    v->requested = v->before = v->most = 0;
-    v->number = 1;
-    v->small = v->large = (spw_visit_sum){.bytes = 0};
-    v->others = false;
-    for (size_t i = v->begin; i < v->end; i++) {
-        const spw_memory_event *event = &list->event[i];
-        if (!event->born)
-            outline_death(&o, event - list->ago[i], i - list->ago[i] - v->begin, v);
-        else if (!outline_birth(&o, event, i - v->begin, v))
-            return false;
-    }
-    v->steps = (uint32_t)o.steps;
-    return true;
-}
-
-spw_status spw_event_list_outline(spw_event_list *list) {
-    size_t steps = 0;
-    if (list->step == NULL) {
-        for (size_t i = 0; i < list->visits; i++) steps += list->visit[i].end - list->visit[i].begin;
-        const spw_status status = SPW_ALLOC(steps, &list->step);
-        if (status != SPW_OK) return status;
-    }
-    steps = 0;
-    for (size_t i = 0; i < list->visits; i++) {
-        spw_event_visit *v = &list->visit[i];
-        v->step = (uint32_t)steps;
-        v->outlined = outline_visit(list, v, false, list->step + steps);
-        steps += v->outlined ? v->steps : 0;
-    }
-    return SPW_OK;
-}
-
-/* --- Pieces --- */
-
-/* A part of a free block. The pieces of a block are linked by address. */
-typedef struct piece {
-    uint64_t address, bytes;
+/* What a request has of a free block, from the front of what was free there; and what is free behind it, before the next part. */
+typedef struct part {
+    uint64_t bytes, gap;
+    uint64_t lead; /* free in front of it, where it is the first part of its block */
     int32_t block;
-    int32_t before, behind;
-    int32_t at; /* among the free pieces of its pool; IN_USE */
-} piece;
+    int16_t before, behind; /* of its block */
+} part;
 
-/* Free pieces of a pool, in no order. */
-typedef struct shelf {
-    size_t count;
-    uint64_t bytes[MOST_PIECES];
-    int32_t piece[MOST_PIECES];
-} shelf;
+/* What is asked for. */
+typedef struct request {
+    uint64_t bytes;
+    int32_t first; /* the smallest free block that is large enough */
+    uint32_t pool;
+} request;
 
+/* What is in use of a pool, by a visit. Parts stand where a plan says, so that there is room for those that are there at once. */
 typedef struct visit {
-    spw_allocator *a;
-    int32_t pieces, spares;
-    piece piece[MOST_PIECES];
-    int32_t spare[MOST_PIECES];
-    shelf shelf[SPW_POOLS];
+    spw_block *block;
+    uint64_t least; /* no request is smaller */
+    part part[SPW_VISIT_PLACES];
 } visit;
 
-static int32_t new_piece(visit *v) {
-    if (v->spares > 0) return v->spare[--v->spares];
-    return v->pieces < MOST_PIECES ? v->pieces++ : NO_PIECE;
+/* Bit p: what is free behind part p, or in front of it, may serve a request. */
+typedef struct free_parts {
+    uint64_t gap, lead;
+} free_parts;
+
+static uint64_t address_of(const visit *v, size_t p) {
+    const part *x = &v->part[p];
+    uint64_t address = v->block[x->block].address;
+    for (int16_t at = x->before; at != NO_PART; at = v->part[at].before)
+        address += v->part[at].bytes + v->part[at].gap + v->part[at].lead;
+    return address + x->lead;
 }
 
-static bool has_pieces(const visit *v, int32_t count) { return v->spares + MOST_PIECES - v->pieces >= count; }
+/* Where a request is served: the gap of a part, its lead, or a block of its own. */
+enum { LEAD = SPW_VISIT_PLACES, OWN_BLOCK = 2 * SPW_VISIT_PLACES };
 
-static void drop_piece(visit *v, int32_t p) { v->spare[v->spares++] = p; }
-
-static void put_piece(visit *v, shelf *s, int32_t p) {
-    v->piece[p].at = (int32_t)s->count;
-    s->bytes[s->count] = v->piece[p].bytes;
-    s->piece[s->count++] = p;
+static uint64_t address_at(const visit *v, int32_t block, size_t where) {
+    if (where == OWN_BLOCK) return v->block[block].address;
+    if (where >= LEAD) return v->block[v->part[where - LEAD].block].address;
+    return address_of(v, where) + v->part[where].bytes;
 }
 
-static void take_piece(visit *v, shelf *s, int32_t p) {
-    const int32_t at = v->piece[p].at;
-    s->count--;
-    s->bytes[at] = s->bytes[s->count];
-    s->piece[at] = s->piece[s->count];
-    v->piece[s->piece[at]].at = at;
-    v->piece[p].at = IN_USE;
+/* Is that free part, of `bytes`, what a request is served from, rather than what was found so far? */
+static inline bool is_better(const visit *v, uint64_t wanted, uint64_t bytes, size_t where, int32_t block,
+                             size_t best_where, uint64_t best) {
+    if (bytes - wanted > best - wanted) return false; /* smaller than wanted, too */
+    return bytes != best || address_at(v, block, where) < address_at(v, block, best_where);
 }
 
-/* The smallest that is large enough, the lowest of these. */
-static int32_t find_piece(const visit *v, const shelf *s, uint64_t bytes) {
-    uint64_t best = UINT64_MAX;
-    int32_t found = NO_PIECE;
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->bytes[i] < bytes || s->bytes[i] > best) continue;
-        const int32_t p = s->piece[i];
-        if (s->bytes[i] == best && v->piece[p].address > v->piece[found].address) continue;
-        best = s->bytes[i];
-        found = p;
+/* The smallest that is large enough, the lowest of equals. Most requests find a block of their own, which is of *best bytes. */
+static inline size_t look_beside(const visit *v, free_parts beside, uint64_t wanted, int32_t block,
+                                 uint64_t *best) {
+    size_t where = OWN_BLOCK;
+    for (; beside.gap != 0; beside.gap &= beside.gap - 1) {
+        const size_t p = (size_t)__builtin_ctzll(beside.gap);
+        const uint64_t bytes = v->part[p].gap;
+        if (is_better(v, wanted, bytes, p, block, where, *best)) *best = bytes, where = p;
     }
-    return found;
-}
-
-static int32_t find_block(const spw_allocator *a, uint32_t pool, uint64_t bytes) {
-    int32_t block = spw_pool_first_from(&a->pool[pool], spw_sizes_of(bytes));
-    while (block != SPW_NO_BLOCK && (a->block[block].bytes < bytes || a->block[block].lent))
-        block = a->block[block].larger;
-    return block;
-}
-
-/* Cuts `bytes` from the front of a free block; its rest is a free piece. */
-static int32_t lend_block(visit *v, uint32_t pool, int32_t block, uint64_t bytes, bool whole) {
-    spw_block *b = &v->a->block[block];
-    if (!has_pieces(v, whole ? 1 : 2)) return NO_PIECE;
-    const int32_t front = new_piece(v), rest = whole ? NO_PIECE : new_piece(v);
-    b->lent = true;
-    v->piece[front] = (piece){b->address, whole ? b->bytes : bytes, block, NO_PIECE, rest, IN_USE};
-    if (whole) return front;
-    v->piece[rest] = (piece){b->address + bytes, b->bytes - bytes, block, front, NO_PIECE, IN_USE};
-    put_piece(v, &v->shelf[pool], rest);
-    return front;
-}
-
-static int32_t cut_piece(visit *v, uint32_t pool, int32_t from, uint64_t bytes, bool whole) {
-    piece *f = &v->piece[from];
-    if (whole) {
-        take_piece(v, &v->shelf[pool], from);
-        return from;
+    for (; beside.lead != 0; beside.lead &= beside.lead - 1) {
+        const size_t p = (size_t)__builtin_ctzll(beside.lead);
+        const uint64_t bytes = v->part[p].lead;
+        if (is_better(v, wanted, bytes, p + LEAD, block, where, *best)) *best = bytes, where = p + LEAD;
     }
-    const int32_t front = new_piece(v);
-    if (front == NO_PIECE) return NO_PIECE;
-    v->piece[front] = (piece){f->address, bytes, f->block, f->before, from, IN_USE};
-    if (f->before != NO_PIECE) v->piece[f->before].behind = front;
-    f->before = front;
-    f->address += bytes;
-    f->bytes -= bytes;
-    v->shelf[pool].bytes[f->at] = f->bytes;
-    return front;
+    return where;
 }
 
-/* NO_PIECE: it does not fit. */
-static int32_t allocate_piece(visit *v, uint32_t pool, uint64_t bytes) {
-    const spw_allocator *a = v->a;
-    const int32_t p = find_piece(v, &v->shelf[pool], bytes);
-    const int32_t block = find_block(a, pool, bytes);
-    if (p == NO_PIECE && block == SPW_NO_BLOCK) return NO_PIECE;
-    if (p == NO_PIECE || (block != SPW_NO_BLOCK && (a->block[block].bytes < v->piece[p].bytes ||
-                                                    (a->block[block].bytes == v->piece[p].bytes &&
-                                                     a->block[block].address < v->piece[p].address))))
-        return lend_block(v, pool, block, bytes,
-                          !spw_allocator_is_cut(a, pool, a->block[block].bytes, bytes));
-    return cut_piece(v, pool, p, bytes, !spw_allocator_is_cut(a, pool, v->piece[p].bytes, bytes));
+/* Part p between others of its block, where there was a free part. */
+static void stand_between(visit *v, size_t where, size_t p) {
+    const bool lead = where >= LEAD;
+    const size_t beside = where % SPW_VISIT_PLACES;
+    part *x = &v->part[p], *other = &v->part[beside];
+    x->block = other->block;
+    x->before = lead ? NO_PART : (int16_t)beside;
+    x->behind = lead ? (int16_t)beside : other->behind;
+    if (lead)
+        other->lead = 0;
+    else
+        other->gap = 0, other->behind = (int16_t)p;
+    if (x->behind != NO_PART) v->part[x->behind].before = (int16_t)p;
 }
 
-/* A piece in use and the free ones beside it are one free piece, or the block that all of them were. */
-static void free_piece(visit *v, uint32_t pool, int32_t p) {
-    shelf *s = &v->shelf[pool];
-    piece *x = &v->piece[p];
-    const int32_t before = x->before, behind = x->behind;
-    if (behind != NO_PIECE && v->piece[behind].at != IN_USE) {
-        const piece *b = &v->piece[behind];
-        x->bytes += b->bytes;
-        x->behind = b->behind;
-        if (b->behind != NO_PIECE) v->piece[b->behind].before = p;
-        take_piece(v, s, behind);
-        drop_piece(v, behind);
+/* What others have of its block stays. */
+static free_parts leave_between(visit *v, const part *x, free_parts beside) {
+    const uint64_t bytes = x->bytes + x->gap;
+    if (x->behind != NO_PART) v->part[x->behind].before = x->before;
+    if (x->before != NO_PART) {
+        v->part[x->before].gap += bytes;
+        v->part[x->before].behind = x->behind;
+        if (v->part[x->before].gap >= v->least) beside.gap |= (uint64_t)1 << x->before;
+    } else {
+        v->part[x->behind].lead = x->lead + bytes;
+        if (x->lead + bytes >= v->least) beside.lead |= (uint64_t)1 << x->behind;
     }
-    if (before != NO_PIECE && v->piece[before].at != IN_USE) {
-        const piece *b = &v->piece[before];
-        x->address = b->address;
-        x->bytes += b->bytes;
-        x->before = b->before;
-        if (b->before != NO_PIECE) v->piece[b->before].behind = p;
-        take_piece(v, s, before);
-        drop_piece(v, before);
-    }
-    if (x->before != NO_PIECE || x->behind != NO_PIECE) {
-        put_piece(v, s, p);
-        return;
-    }
-    v->a->block[x->block].lent = false;
-    drop_piece(v, p);
+    return beside;
 }
 
 /* --- A visit --- */
 
-/* As nothing had been. */
-static bool give_up(visit *v) {
-    for (int32_t p = 0; p < v->pieces; p++) v->a->block[v->piece[p].block].lent = false;
+/* A visit under way. */
+typedef struct place {
+    const spw_event_visit *visit;
+    const spw_visit_forms *forms;
+    const spw_visit_form *form;
+    const spw_visit_plan *plan;
+    const spw_visit_size *size; /* of the form */
+} place;
+
+/* As nothing had been: parts that are gone are of blocks that are free, or of another part. */
+static bool give_up(visit *v, const spw_visit_step *step, const spw_visit_step *end,
+                    const request *request_of, uint32_t pool) {
+    for (; step != end; step++)
+        if (step->born && request_of[step->size].pool == pool)
+            v->block[v->part[step->place].block].lent = false;
     return false;
 }
 
-/* most: allocated by the visit, so far. */
-static bool follow(spw_allocator *a, const spw_visit_step *step, size_t steps, uint64_t *most) {
-    visit v;
-    int32_t held[MOST_EVENTS];
-    uint64_t beside = 0; /* what the blocks in use are larger than asked for */
-    v.a = a;
-    v.pieces = v.spares = 0;
-    for (size_t p = 0; p < SPW_POOLS; p++) v.shelf[p].count = 0;
-    for (size_t i = 0; i < steps; i++) {
-        const spw_visit_step *birth = step[i].born ? &step[i] : &step[step[i].birth];
-        if (step[i].born) {
-            held[i] = allocate_piece(&v, birth->pool, birth->bytes);
-            if (held[i] == NO_PIECE) return give_up(&v);
-            beside += v.piece[held[i]].bytes - birth->bytes;
-        } else {
-            const int32_t p = held[step[i].birth];
-            beside -= v.piece[p].bytes - birth->bytes;
-            free_piece(&v, birth->pool, p);
+/* In one pool. after [steps] rises by the bytes in use behind each. */
+static bool follow_pool(visit *v, const spw_visit_step *step, const spw_visit_step *end,
+                        const request *request_of, uint32_t pool, uint64_t *after) {
+    spw_block *const block = v->block;
+    const uint64_t cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1,
+                   least = v->least;
+    free_parts beside = {0, 0};
+    uint64_t used = 0;
+    for (const spw_visit_step *at = step; at != end; at++, after++) {
+        const request *r = &request_of[at->size];
+        part *x = &v->part[at->place];
+        if (r->pool == pool && at->born) {
+            const uint64_t wanted = r->bytes;
+            int32_t own = r->first;
+            while (own != SPW_NO_BLOCK && block[own].lent) own = block[own].larger;
+            uint64_t best = own != SPW_NO_BLOCK ? block[own].bytes : UINT64_MAX;
+            const size_t where = look_beside(v, beside, wanted, own, &best);
+            if (best == UINT64_MAX) return give_up(v, step, at, request_of, pool);
+            if (where == OWN_BLOCK) {
+                block[own].lent = true;
+                x->block = own;
+                x->before = x->behind = NO_PART;
+            } else {
+                stand_between(v, where, at->place);
+                if (where >= LEAD)
+                    beside.lead &= ~((uint64_t)1 << (where - LEAD));
+                else
+                    beside.gap &= ~((uint64_t)1 << where);
+            }
+            x->lead = 0;
+            x->gap = best - wanted >= cut ? best - wanted : 0;
+            x->bytes = best - x->gap;
+            used += x->bytes;
+            if (x->gap >= least) beside.gap |= at->bit;
+        } else if (r->pool == pool) {
+            used -= x->bytes;
+            beside.gap &= ~at->bit;
+            beside.lead &= ~at->bit;
+            if ((x->before & x->behind) == NO_PART)
+                block[x->block].lent = false;
+            else
+                beside = leave_between(v, x, beside);
         }
-        spw_raise_to(most, step[i].most + beside);
+        *after += used;
     }
     return true;
+}
+
+/* after [steps]: bytes in use behind each. */
+static bool follow(spw_allocator *a, const place *at, const spw_visit_part *of, uint64_t *after) {
+    const spw_visit_step *step = at->forms->step + of->step;
+    request request_of[SPW_VISIT_SIZES];
+    visit v;
+    uint32_t pools = 0;
+    bool fits = true;
+    v.block = a->block;
+    v.least = UINT64_MAX;
+    for (size_t k = 0; k < of->sizes; k++) {
+        const spw_visit_size *s = &at->size[of->size[k]];
+        int32_t first = spw_pool_first_from(&a->pool[s->pool], s->sizes);
+        while (first != SPW_NO_BLOCK && a->block[first].bytes < s->bytes) first = a->block[first].larger;
+        request_of[k] = (request){s->bytes, first, s->pool};
+        if (s->bytes < v.least) v.least = s->bytes;
+        pools |= UINT32_C(1) << s->pool;
+    }
+    memset(after, 0, of->steps * sizeof *after);
+    for (; pools != 0 && fits; pools &= pools - 1)
+        fits = follow_pool(&v, step, step + of->steps, request_of, (uint32_t)__builtin_ctz(pools), after);
+    return fits;
 }
 
 /* A request finds no block only where each that is large enough has been cut until less than the request is left at its end. Then more
@@ -370,27 +214,51 @@ static bool fits_by_sums(const spw_allocator *a, uint32_t pool, const spw_visit_
 
 /* Small requests are always cut exactly, so that only whether they fit is to be known. Their sizes and order tell it, and the free blocks,
  * of which the addresses count as far as they order them. What fitted once fits again. */
-static bool fits_small(const spw_event_list *list, const spw_event_visit *v, spw_allocator *a) {
-    spw_visit_step step[MOST_EVENTS];
-    spw_event_visit small = *v;
-    uint64_t most = 0;
-    if (fits_by_sums(a, SMALL_POOL, &v->small)) return true;
-    const uint64_t pool = spw_pool_number(a, SMALL_POOL), number = spw_allocator_mix(v->number + pool);
+static bool fits_small(const spw_event_list *list, const place *at, spw_allocator *a) {
+    uint64_t after[SPW_VISIT_EVENTS];
+    if (fits_by_sums(a, SPW_SMALL_POOL, &at->visit->small)) return true;
+    const uint64_t pool = spw_pool_number(a, SPW_SMALL_POOL),
+                   number = spw_allocator_mix(at->visit->number + pool);
     uint64_t *known = list->fits != NULL && pool != 0 ? &list->fits->number[number % SPW_VISITS_KNOWN] : NULL;
     if (known != NULL && *known == number) return true;
-    (void)outline_visit(list, &small, true, step);
-    if (!follow(a, step, small.steps, &most)) return false;
+    if (!follow(a, at, &at->plan->small, after)) return false;
     if (known != NULL) *known = number;
+    return true;
+}
+
+/* Allocated by all of it, small and large requests. */
+static uint64_t most_of(const place *at, const uint64_t *after) {
+    const spw_visit_event *event = at->forms->event + at->form->event;
+    uint64_t small = 0, large = 0, most = 0;
+    for (size_t i = 0; i < at->form->events; i++) {
+        const spw_size_class class = spw_class_of(at->plan->classes, event[i].size);
+        const uint64_t bytes = at->size[event[i].size].bytes;
+        if (class == SPW_SIZE_LARGE) large = *after++;
+        if (class == SPW_SIZE_SMALL) small += event[i].born ? bytes : -bytes;
+        spw_raise_to(&most, small + large);
+    }
+    return most;
+}
+
+/* beside: bytes that the visit may have without a new peak. *most: what it has, where that is more. */
+static bool fits_large(const place *at, uint64_t beside, spw_allocator *a, uint64_t *most) {
+    uint64_t after[SPW_VISIT_EVENTS], large = 0;
+    if (!at->visit->others && at->visit->most <= beside && fits_by_sums(a, 0, &at->visit->large)) return true;
+    if (!follow(a, at, &at->plan->large, after)) return false;
+    if (at->visit->most <= beside) return true;
+    for (size_t i = 0; i < at->plan->large.steps; i++) spw_raise_to(&large, after[i]);
+    if (large + at->visit->small.bytes > beside) *most = most_of(at, after);
     return true;
 }
 
 bool spw_event_visit_replay(const spw_event_list *list, size_t which, spw_allocator *a) {
     const spw_event_visit *v = &list->visit[which];
+    const spw_visit_form *form = &list->forms->form[v->form];
+    const place at = {v, list->forms, form, &form->plan[v->plan], list->forms->size + v->size};
     spw_allocator_stats *s = &a->stats;
-    uint64_t most = v->before;
-    if (!v->outlined || !fits_small(list, v, a)) return false;
-    if (v->others || s->allocated_bytes + v->most > s->allocated_peak_bytes || !fits_by_sums(a, 0, &v->large))
-        if (!follow(a, list->step + v->step, v->steps, &most)) return false;
+    uint64_t most = 0;
+    if (!v->outlined || !fits_small(list, &at, a)) return false;
+    if (!fits_large(&at, s->allocated_peak_bytes - s->allocated_bytes, a, &most)) return false;
     spw_raise_to(&s->requested_peak_bytes, s->requested_bytes + v->requested);
     spw_raise_to(&s->allocated_peak_bytes, s->allocated_bytes + most);
     return true;

@@ -165,7 +165,7 @@ cleanup:
 static spw_status find_visits(spw_reserved_rank *rank, spw_event_list *list) {
     size_t inside = 0;
     if (rank->unvisited) return SPW_OK;
-    spw_status status = spw_event_list_find_visits(list);
+    spw_status status = spw_event_list_find_visits(list, NULL, 0);
     if (status == SPW_OK) status = spw_event_list_outline(list);
     if (status == SPW_OK) status = spw_event_list_remember(list);
     if (status != SPW_OK) return status;
@@ -220,7 +220,8 @@ static spw_status make_stage_lists(spw_reserved_memory *m, size_t s, int runs) {
             *list = (spw_event_list){.events = 0};
         }
     }
-    for (int run = 0; run < runs; run++) SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
+    for (int run = 0; run < runs; run++)
+        SPW_TRY(spw_step_memory_find_visits(stage->memory, &stage->list[run]));
 
 cleanup:
     return status;

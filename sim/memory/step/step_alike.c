@@ -54,25 +54,33 @@ cleanup:
     return status;
 }
 
+spw_status spw_step_memory_find_visits(const spw_step_memory *m, spw_event_list *list) {
+    uint16_t law[MOST_TENSORS];
+    for (size_t t = 0; t < m->layer.tensors; t++) {
+        const spw_layer_tensor *tensor = m->layer.tensor;
+        size_t first = 0;
+        while (tensor[first].rows != tensor[t].rows || tensor[first].bytes != tensor[t].bytes) first++;
+        law[t] = spw_rows_follow_routing(tensor[t].rows) ? (uint16_t)first : SPW_NO_LAW;
+    }
+    const spw_status status = spw_event_list_find_visits(list, law, m->layer.tensors);
+    return status == SPW_OK ? spw_event_list_find_own(list) : status;
+}
+
 void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    const size_t owns = list->own != NULL ? list->owns : list->events;
     const spw_rank_rows *at = NULL;
     size_t layer = SPW_NO_MOE_LAYER, micro_batch = 0;
-    uint64_t bytes[MOST_TENSORS];
-    bool follows[MOST_TENSORS];
-    for (size_t t = 0; t < m->layer.tensors; t++)
-        follows[t] = spw_rows_follow_routing(m->layer.tensor[t].rows);
-    for (size_t i = 0; i < list->events; i++) {
-        spw_memory_event *event = &list->event[i];
-        if (event->kind >= m->layer.tensors || !follows[event->kind] || event->layer == SPW_NO_MOE_LAYER)
+    for (size_t i = 0; i < owns; i++) {
+        spw_memory_event *event = &list->event[list->own != NULL ? list->own[i] : i];
+        if (event->kind >= m->layer.tensors || event->layer == SPW_NO_MOE_LAYER ||
+            !spw_rows_follow_routing(m->layer.tensor[event->kind].rows))
             continue;
         if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
             layer = event->layer;
             micro_batch = event->micro_batch;
             at = rows_at(rows, layer, micro_batch);
-            for (size_t t = 0; t < m->layer.tensors; t++)
-                if (follows[t]) bytes[t] = spw_layer_bytes(&m->layer.tensor[t], at);
         }
-        event->bytes = bytes[event->kind];
+        event->bytes = spw_layer_bytes(&m->layer.tensor[event->kind], at);
     }
 }
 

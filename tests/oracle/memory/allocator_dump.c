@@ -81,7 +81,7 @@ static spw_status print_peaks(const spw_point *point, const spw_footprint *footp
                                     rows->micro_batches};
         SPW_TRY(spw_step_memory_step(memory, &here, &list));
         if (!whole) SPW_TRY(spw_event_list_find_again(&list));
-        if (!whole) SPW_TRY(spw_event_list_find_visits(&list));
+        if (!whole) SPW_TRY(spw_event_list_find_visits(&list, NULL, 0));
         if (!whole) SPW_TRY(spw_event_list_outline(&list));
         SPW_TRY(spw_event_list_replay_cycles(&list, allocator, live, whole ? 0 : slots, &out));
         const size_t repeated = out.repeated;

@@ -76,7 +76,7 @@ static void check_serves(const spw_step_memory *m, spw_event_list *first, spw_ev
     spw_step_memory_refill(m, rows, first);
     spw_step_memory_refill(m, rows, later);
     const spw_list_peak a = spw_event_list_peak(first), b = spw_event_list_peak(later);
-    CHECK_OK(spw_event_list_find_visits(later));
+    CHECK_OK(spw_event_list_find_visits(later, NULL, 0));
     CHECK_OK(spw_event_list_outline(later));
     const spw_list_tops tops = spw_event_list_tops(later);
     CHECK(tops.first.bytes == a.peak_bytes && tops.later.bytes == b.peak_bytes);
@@ -116,7 +116,7 @@ static void check_refilled(const spw_point *point, const spw_footprint *f, bool 
         spw_step_memory_refill(one, &b, &before);
         CHECK(spw_event_list_is_equal(&before, &wanted));
         const spw_list_peak peak = spw_event_list_peak(&wanted);
-        CHECK_OK(spw_event_list_find_visits(&before));
+        CHECK_OK(spw_event_list_find_visits(&before, NULL, 0));
         CHECK_OK(spw_event_list_outline(&before));
         const spw_list_tops tops = spw_event_list_tops(&before);
         CHECK(tops.first.bytes == peak.peak_bytes && tops.first.event == peak.peak_event);

@@ -1,5 +1,5 @@
 /* Visits of event lists: which there are, by hand; and lists that are replayed with them against lists that are replayed event by
- * event: sums, peaks and every block, whatever the allocator is set to. */
+ * event: sums, peaks and every block, whatever the allocator is set to, and where bytes change. */
 #include "sim/memory/allocator/event_list.h"
 #include "tests/unit/check.h"
 
@@ -11,6 +11,12 @@ static const uint64_t MIB = (uint64_t)1 << 20;
 
 static void add(spw_event_list *list, uint32_t slot, uint64_t bytes, bool born, bool backward) {
     const spw_memory_event event = {.bytes = bytes, .slot = slot, .born = born, .backward = backward};
+    CHECK_OK(spw_event_list_append(list, event));
+}
+
+/* On a stream of its own. */
+static void add_beside(spw_event_list *list, uint32_t slot, uint64_t bytes, uint8_t stream) {
+    const spw_memory_event event = {.bytes = bytes, .slot = slot, .stream = stream, .born = true};
     CHECK_OK(spw_event_list_append(list, event));
 }
 
@@ -34,7 +40,7 @@ static void check_found(void) {
     add(&list, 3, 5, false, true);  /* 15 */
     add(&list, 2, 5, false, true);  /* 16 */
     add(&list, 1, 5, false, true);  /* 17 */
-    CHECK_OK(spw_event_list_find_visits(&list));
+    CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_copy(&list, &copy));
     CHECK(list.visits == 2 && list.visit[0].begin == 1 && list.visit[0].end == 5);
     CHECK(list.visit[1].begin == 13 && list.visit[1].end == 17);
@@ -62,7 +68,7 @@ static uint64_t random_bytes(uint64_t *state, bool few) {
 }
 
 /* Tensors that stay come and go; between them are visits of up to 14 tensors that die in any order. */
-static void fill(spw_event_list *list, bool held[KEPT], uint64_t *state, bool few) {
+static void fill(spw_event_list *list, bool held[KEPT], uint64_t *state, bool few, bool streams) {
     for (int round = 0; round < ROUNDS; round++) {
         const uint32_t kept = (uint32_t)(next_random(state) % KEPT),
                        first = KEPT + 16 * (uint32_t)(round % 4);
@@ -73,7 +79,8 @@ static void fill(spw_event_list *list, bool held[KEPT], uint64_t *state, bool fe
         for (uint32_t born = 0; born < 14 || lives > 0;) {
             if (born < 14 && (lives == 0 || next_random(state) % 2 == 0)) {
                 live[lives++] = first + born;
-                add(list, first + born++, random_bytes(state, few), true, false);
+                const uint64_t bytes = random_bytes(state, few);
+                add_beside(list, first + born++, bytes, streams ? (uint8_t)(next_random(state) % 3) : 0);
             } else {
                 const size_t which = next_random(state) % lives;
                 add(list, live[which], 0, false, false);
@@ -105,8 +112,8 @@ static void check_same(const spw_allocator_settings *settings, uint64_t seed, bo
     for (int i = 0; i < LISTS && !refused; i++) {
         spw_list_replay a, b;
         spw_event_list_clear(&list);
-        fill(&list, held, &state, few);
-        CHECK_OK(spw_event_list_find_visits(&list));
+        fill(&list, held, &state, few, seed % 4 == 0);
+        CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
         CHECK_OK(spw_event_list_outline(&list));
         CHECK(list.visits >= ROUNDS / 2);
         CHECK_OK(spw_event_list_replay(&list, one, plain, &a));
@@ -139,7 +146,7 @@ static void check_small(void) {
         spw_event_list_clear(&list);
         for (uint32_t i = 0; i < 5; i++) add(&list, i, i < 4 ? bytes : 0, true, false);
         for (uint32_t i = 0; i < 5; i++) add(&list, i, i < 4 ? bytes : 0, false, false);
-        CHECK_OK(spw_event_list_find_visits(&list));
+        CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
         CHECK_OK(spw_event_list_outline(&list));
         CHECK(list.visits == 1);
         CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 5, &replay));
@@ -171,9 +178,9 @@ static void check_lowest(void) {
     CHECK_OK(spw_allocator_free(allocator, first));
     for (size_t i = 0; i < sizeof event / sizeof *event; i++)
         add(&list, event[i].slot, event[i].mib * MIB, event[i].born, false);
-    CHECK_OK(spw_event_list_find_visits(&list));
+    CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_outline(&list));
-    CHECK(list.visits == 1 && list.visit[0].requested == 100 * MIB && list.visit[0].steps == 14);
+    CHECK(list.visits == 1 && list.visit[0].requested == 100 * MIB);
     CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 7, &replay));
     CHECK(replay.after.reserved_bytes == 124 * MIB);
     spw_event_list_destroy(&list);
@@ -197,7 +204,7 @@ static void check_sums(uint32_t larges, uint64_t reserved) {
     for (uint32_t i = 0; i < SMALLS; i++) add(&list, i, MIB, false, false);
     for (uint32_t i = 0; i < larges; i++) add(&list, i, 12 * MIB, true, false);
     for (uint32_t i = 0; i < larges; i++) add(&list, i, 12 * MIB, false, false);
-    CHECK_OK(spw_event_list_find_visits(&list));
+    CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_outline(&list));
     CHECK(list.visits == 2);
     CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, SMALLS, &replay));
@@ -229,7 +236,7 @@ static void check_pieces(uint32_t wholes) {
     }
     for (uint32_t i = 0; i < SEGMENTS; i++) add(&list, i, (i < wholes ? 40 : 21) * MIB, true, false);
     for (uint32_t i = 0; i < SEGMENTS; i++) add(&list, i, 0, false, false);
-    CHECK_OK(spw_event_list_find_visits(&list));
+    CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_outline(&list));
     CHECK(list.visits == 1);
     CHECK_OK(spw_event_list_replay(&list, one, plain, &a));
@@ -237,6 +244,165 @@ static void check_pieces(uint32_t wholes) {
     CHECK(same_stats(&a.after, &b.after) && b.after.reserved_bytes == SEGMENTS * 40 * MIB);
     CHECK(spw_allocator_state(one, plain, SEGMENTS) == spw_allocator_state(two, quick, SEGMENTS));
     spw_event_list_destroy(&list);
+    spw_allocator_destroy(one);
+    spw_allocator_destroy(two);
+}
+
+/* A visit of large requests alone, on free segments of which it needs nearly all. */
+static void check_full(uint64_t seed, uint8_t streams) {
+    enum { SEGMENTS = 6, TENSORS = 24 };
+    const spw_allocator_settings settings = {.addresses_fall = seed % 2 == 0};
+    spw_allocator *allocator[2] = {NULL, NULL};
+    spw_allocation live[2][SLOTS], segment[SEGMENTS];
+    spw_event_list list = {.events = 0};
+    spw_list_replay replay[2];
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    uint32_t there[TENSORS];
+    size_t count = 0;
+    for (uint32_t born = 0; born < TENSORS || count > 0;) {
+        if (born < TENSORS && (count == 0 || (count < 8 && next_random(&state) % 3 > 0))) {
+            add_beside(&list, born, (2 + next_random(&state) % 12) * 2 * MIB, (uint8_t)(born % streams));
+            there[count++] = born++;
+        } else {
+            const size_t which = next_random(&state) % count;
+            add(&list, there[which], 0, false, false);
+            there[which] = there[--count];
+        }
+    }
+    CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
+    CHECK_OK(spw_event_list_outline(&list));
+    CHECK(list.visits >= 1);
+    for (int k = 0; k < 2; k++) {
+        uint64_t sizes = seed;
+        for (size_t i = 0; i < SLOTS; i++) live[k][i].block = SPW_ALLOCATION_EMPTY;
+        CHECK_OK(spw_allocator_create(&settings, &allocator[k]));
+        for (size_t i = 0; i < SEGMENTS; i++)
+            CHECK_OK(spw_allocator_allocate(allocator[k], i % streams,
+                                            (10 + next_random(&sizes) % 16) * 2 * MIB, &segment[i]));
+        for (size_t i = 0; i < SEGMENTS; i++) CHECK_OK(spw_allocator_free(allocator[k], segment[i]));
+    }
+    CHECK_OK(spw_event_list_replay(&list, allocator[0], live[0], &replay[0]));
+    CHECK_OK(spw_event_list_replay_cycles(&list, allocator[1], live[1], SLOTS, &replay[1]));
+    CHECK(same_stats(&replay[0].after, &replay[1].after));
+    CHECK(spw_allocator_state(allocator[0], live[0], SLOTS) ==
+          spw_allocator_state(allocator[1], live[1], SLOTS));
+    spw_event_list_destroy(&list);
+    for (int k = 0; k < 2; k++) spw_allocator_destroy(allocator[k]);
+}
+
+/* What is free on one stream serves no other, however much it is. */
+static void check_streams(void) {
+    const spw_allocator_settings settings = {.device_bytes = 0};
+    spw_allocator *allocator = NULL;
+    spw_allocation live[3], first;
+    spw_event_list list = {.events = 0};
+    spw_list_replay replay;
+    for (int i = 0; i < 3; i++) live[i].block = SPW_ALLOCATION_EMPTY;
+    CHECK_OK(spw_allocator_create(&settings, &allocator));
+    CHECK_OK(spw_allocator_allocate(allocator, 0, 400 * MIB, &first));
+    CHECK_OK(spw_allocator_free(allocator, first));
+    add(&list, 2, 400 * MIB, true, false); /* so that the visit is below the peak */
+    add(&list, 2, 400 * MIB, false, false);
+    for (uint32_t i = 0; i < 2; i++) add_beside(&list, i, 12 * MIB, 1);
+    for (uint32_t i = 0; i < 2; i++) add(&list, i, 0, false, false);
+    CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
+    CHECK_OK(spw_event_list_outline(&list));
+    CHECK(list.visits == 1);
+    CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 3, &replay));
+    CHECK(replay.after.reserved_bytes == 424 * MIB);
+    spw_event_list_destroy(&list);
+    spw_allocator_destroy(allocator);
+}
+
+/* --- Lists whose bytes change --- */
+
+enum { KINDS = 6, CELLS = 8, TURNS = 4 };
+
+/* Kinds 0 and 1 have one law, 2 and 3 another; the others do not change. Of each cell (a layer) bytes are drawn anew. */
+static const uint16_t law_of[4] = {0, 0, 2, 2};
+
+static void add_kind(spw_event_list *list, uint32_t slot, uint16_t kind, uint16_t layer, bool born) {
+    const spw_memory_event event = {.slot = slot, .kind = kind, .layer = layer, .born = born};
+    CHECK_OK(spw_event_list_append(list, event));
+}
+
+/* What stays of each cell, and visits of two forms. */
+static void fill_cells(spw_event_list *list) {
+    for (uint16_t turn = 0; turn < TURNS; turn++) {
+        CHECK_OK(spw_event_list_mark(list));
+        for (uint16_t cell = 0; cell < CELLS; cell++) {
+            const uint32_t first = CELLS + KINDS * (cell % 2U);
+            if (turn == 0) add_kind(list, cell, cell % KINDS, cell, true);
+            const uint16_t other = (uint16_t)((cell + 1) % CELLS); /* one kind is of the next cell */
+            for (uint16_t kind = 0; kind < KINDS; kind++) {
+                add_kind(list, first + kind, kind, kind == 3 ? other : cell, true);
+                if (kind % 2 == 1 && cell % 3 > 0)
+                    add_kind(list, first + kind, kind, kind == 3 ? other : cell, false);
+            }
+            for (uint16_t kind = KINDS; kind-- > 0;)
+                if (kind % 2 == 0 || cell % 3 == 0)
+                    add_kind(list, first + kind, kind, kind == 3 ? other : cell, false);
+        }
+    }
+}
+
+static uint64_t bytes_of(const spw_memory_event *event, uint64_t turn) {
+    uint64_t state =
+        event->kind < 4 ? (turn * CELLS + event->layer) * KINDS + law_of[event->kind] + 1 : event->kind;
+    for (int k = 0; k < 4; k++) (void)next_random(&state);
+    return state % (event->kind < 4 && turn % 2 == 0 ? 2 * MIB : 40 * MIB);
+}
+
+/* Of all events, or of those that have bytes of their own. */
+static void set_bytes(spw_event_list *list, uint64_t turn, bool all) {
+    const size_t events = all ? list->events : list->owns;
+    for (size_t i = 0; i < events; i++) {
+        spw_memory_event *event = &list->event[all ? i : list->own[i]];
+        event->bytes = bytes_of(event, turn);
+    }
+}
+
+static bool same_top(spw_list_top a, int64_t bytes, size_t event) {
+    return a.bytes == bytes && a.event == event;
+}
+
+static void check_own(uint64_t seed) {
+    const spw_allocator_settings settings = {.expandable_segments = seed % 5 == 0};
+    spw_event_list plain = {.events = 0}, own = {.events = 0}, copy = {.events = 0};
+    spw_allocator *one = NULL, *two = NULL;
+    spw_allocation first[SLOTS], second[SLOTS];
+    fill_cells(&plain);
+    for (size_t i = 0; i < plain.events; i++) plain.event[i].bytes = 4096; /* equal by chance alone */
+    for (size_t i = 0; i < plain.events; i++)
+        if (plain.event[i].kind >= 4) plain.event[i].bytes = bytes_of(&plain.event[i], seed);
+    CHECK_OK(spw_event_list_copy(&plain, &own));
+    CHECK_OK(spw_event_list_find_visits(&own, law_of, 4));
+    CHECK_OK(spw_event_list_find_own(&own));
+    CHECK(own.visits == TURNS * CELLS && own.owns < own.events / 2);
+    CHECK_OK(spw_event_list_copy(&own, &copy));
+    CHECK_OK(spw_allocator_create(&settings, &one));
+    CHECK_OK(spw_allocator_create(&settings, &two));
+    for (size_t i = 0; i < SLOTS; i++) first[i].block = second[i].block = SPW_ALLOCATION_EMPTY;
+    for (uint64_t turn = 0; turn < 3; turn++) {
+        spw_list_replay a, b;
+        set_bytes(&plain, seed + turn, true);
+        set_bytes(&copy, seed + turn, false);
+        CHECK_OK(spw_event_list_find_again(&plain));
+        CHECK_OK(spw_event_list_find_again(&copy));
+        for (size_t m = 0; m < plain.marks; m++) CHECK(!plain.again[m] || copy.again[m]);
+        CHECK_OK(spw_event_list_outline(&copy));
+        const spw_list_peak peak = spw_event_list_peak(&plain);
+        CHECK(same_top(spw_event_list_tops(&copy).later, peak.peak_bytes, peak.peak_event));
+        CHECK_OK(spw_event_list_replay(&plain, one, first, &a));
+        CHECK_OK(spw_event_list_replay_cycles(&copy, two, second, SLOTS, &b));
+        CHECK(same_stats(&a.after, &b.after));
+        CHECK(spw_allocator_state(one, first, SLOTS) == spw_allocator_state(two, second, SLOTS));
+    }
+    spw_event_list_spread(&copy);
+    CHECK(spw_event_list_is_equal(&plain, &copy));
+    spw_event_list_destroy(&plain);
+    spw_event_list_destroy(&own);
+    spw_event_list_destroy(&copy);
     spw_allocator_destroy(one);
     spw_allocator_destroy(two);
 }
@@ -256,8 +422,11 @@ int main(void) {
     check_small();
     check_lowest();
     for (uint32_t wholes = 0; wholes < 4; wholes++) check_pieces(wholes);
+    check_streams();
     check_sums(2, 88 * MIB);
     check_sums(3, 100 * MIB);
+    for (uint64_t seed = 1; seed <= 2000; seed++) check_full(seed, seed % 5 == 0 ? 2 : 1);
+    for (uint64_t seed = 1; seed <= 40; seed++) check_own(seed);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         for (uint64_t seed = 1; seed <= 12; seed++) check_same(&settings[i], seed, seed % 2 == 0);
     return check_done();

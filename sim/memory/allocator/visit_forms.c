@@ -1,0 +1,382 @@
+#include "sim/memory/allocator/visit_forms.h"
+
+#include "base/grow.h"
+#include "base/memory.h"
+#include "sim/memory/allocator/allocator_internal.h"
+#include "sim/memory/allocator/event_visit.h"
+
+#include <string.h>
+
+enum { FEWEST_EVENTS = 4, MOST_FORMS = 256 };
+
+static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
+static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
+
+/* --- Which events are visits --- */
+
+/* other [events]: the death of each birth, the birth of each death; SIZE_MAX: it is not in the list. */
+static spw_status find_others(const spw_event_list *list, size_t *other) {
+    size_t slots = 0, *born = NULL;
+    for (size_t i = 0; i < list->events; i++)
+        slots = list->event[i].slot >= slots ? (size_t)list->event[i].slot + 1 : slots;
+    const spw_status status = SPW_ALLOC(slots, &born); /* 1 + the event; 0: nothing is there */
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < list->events; i++) {
+        size_t *at = &born[list->event[i].slot];
+        other[i] = SIZE_MAX;
+        if (!list->event[i].born && *at > 0) {
+            other[i] = *at - 1;
+            other[*at - 1] = i;
+        }
+        *at = list->event[i].born ? i + 1 : 0;
+    }
+    spw_free(born);
+    return SPW_OK;
+}
+
+/* Behind the last event of the visit that begins there; `begin`: none does. */
+static size_t end_of_visit(const spw_event_list *list, const size_t *other, size_t begin) {
+    const bool backward = list->event[begin].backward;
+    size_t end = begin + 1;
+    for (size_t i = begin; i < end; i++) {
+        if (other[i] == SIZE_MAX || other[i] < begin || list->event[i].backward != backward) return begin;
+        if (other[i] >= end) end = other[i] + 1;
+        if (end - begin > SPW_VISIT_EVENTS) return begin;
+    }
+    return end;
+}
+
+/* --- Their forms --- */
+
+/* A list whose visits are found. */
+typedef struct finding {
+    spw_event_list *list;
+    const size_t *other;
+    const uint16_t *law;
+    size_t laws;
+} finding;
+
+static uint16_t law_of(const finding *f, const spw_memory_event *event) {
+    return event->kind < f->laws ? f->law[event->kind] : SPW_NO_LAW;
+}
+
+/* Do they stay of equal bytes when bytes change? */
+static bool are_alike(const finding *f, const spw_memory_event *a, const spw_memory_event *b) {
+    const uint16_t law = law_of(f, a);
+    return a->bytes == b->bytes && a->stream == b->stream && law_of(f, b) == law &&
+           (law == SPW_NO_LAW || (a->layer == b->layer && a->micro_batch == b->micro_batch));
+}
+
+static size_t size_of(const finding *f, size_t begin, size_t at, spw_visit_form *form) {
+    const spw_memory_event *first = f->list->event + begin;
+    size_t k = 0;
+    while (k < form->sizes && !are_alike(f, &first[form->first[k]], &first[at])) k++;
+    if (k < form->sizes || k == SPW_VISIT_SIZES) return k;
+    form->first[k] = (uint16_t)at;
+    form->stream[k] = first[at].stream;
+    form->births[k] = 0;
+    form->sizes++;
+    return k;
+}
+
+/* The form of a visit, its events behind those of the others; false: it has too many sizes. */
+static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_visit_event *event) {
+    form->number = form->events;
+    form->sizes = form->tops = form->plans = form->most_live = 0;
+    size_t live = 0;
+    for (size_t i = 0; i < form->events; i++) {
+        const spw_memory_event *e = &f->list->event[begin + i];
+        const size_t birth = e->born ? i : f->other[begin + i] - begin,
+                     size = e->born ? size_of(f, begin, i, form) : event[birth].size;
+        if (size == SPW_VISIT_SIZES || e->stream >= SPW_ALLOCATOR_STREAMS) return false;
+        event[i] = (spw_visit_event){(uint16_t)birth, (uint8_t)size, e->born};
+        form->births[size] = (uint16_t)(form->births[size] + e->born);
+        live += e->born ? 1 : SIZE_MAX;
+        if (live > form->most_live) form->most_live = live;
+        form->number =
+            (form->number ^ (birth << 16 | size << 8 | (uint64_t)e->stream << 1 | e->born)) * FACTOR;
+        form->number ^= form->number >> 32;
+    }
+    return true;
+}
+
+static bool is_covered(const uint16_t *some, const uint16_t *all, size_t sizes) {
+    bool covered = true;
+    for (size_t k = 0; k < sizes; k++) covered = covered && some[k] <= all[k];
+    return covered;
+}
+
+/* Where less has been live of every size, it is not the most. */
+static bool add_top(spw_visit_form *form, const uint16_t *live) {
+    size_t kept = 0;
+    for (size_t t = 0; t < form->tops; t++)
+        if (is_covered(live, form->top[t], form->sizes)) return true;
+    for (size_t t = 0; t < form->tops; t++)
+        if (!is_covered(form->top[t], live, form->sizes))
+            memmove(form->top[kept++], form->top[t], sizeof form->top[t]);
+    form->tops = kept;
+    if (kept == SPW_VISIT_TOPS) return false;
+    memcpy(form->top[form->tops++], live, sizeof form->top[0]);
+    return true;
+}
+
+static bool find_tops(spw_visit_form *form, const spw_visit_event *event) {
+    uint16_t live[SPW_VISIT_SIZES] = {0};
+    for (size_t i = 0; i < form->events; i++) {
+        if (i > 0 && event[i - 1].born && !event[i].born && !add_top(form, live)) return false;
+        live[event[i].size] = (uint16_t)(live[event[i].size] + (event[i].born ? 1 : -1));
+    }
+    return true;
+}
+
+static bool is_form(const spw_visit_forms *all, const spw_visit_form *a, const spw_visit_form *b) {
+    return a->number == b->number && a->events == b->events && a->sizes == b->sizes &&
+           memcmp(all->event + a->event, all->event + b->event, a->events * sizeof *all->event) == 0 &&
+           memcmp(a->stream, b->stream, a->sizes * sizeof *a->stream) == 0;
+}
+
+/* Which form the visit has; MOST_FORMS: none that is listed. */
+static spw_status form_of(const finding *f, size_t begin, size_t end, size_t *out) {
+    spw_visit_forms *all = f->list->forms;
+    spw_status status = SPW_OK;
+    *out = MOST_FORMS;
+    SPW_TRY(SPW_GROW(all->forms, all->forms + 1, &all->form_room, &all->form));
+    SPW_TRY(SPW_GROW(all->events, all->events + end - begin, &all->event_room, &all->event));
+    spw_visit_form *form = &all->form[all->forms];
+    form->event = all->events;
+    form->events = end - begin;
+    if (!describe(f, begin, form, all->event + form->event)) return SPW_OK;
+    for (size_t i = all->forms; i-- > 0 && *out == MOST_FORMS;)
+        if (is_form(all, &all->form[i], form)) *out = i;
+    if (*out < MOST_FORMS || all->forms == MOST_FORMS || !find_tops(form, all->event + form->event))
+        return SPW_OK;
+    all->events += form->events;
+    *out = all->forms++;
+
+cleanup:
+    return status;
+}
+
+static spw_status add_visit(const finding *f, size_t begin, size_t end) {
+    size_t form = 0;
+    const spw_status status = form_of(f, begin, end, &form);
+    if (status != SPW_OK || form == MOST_FORMS) return status;
+    f->list->visit[f->list->visits++] = (spw_event_visit){
+        .begin = (uint32_t)begin, .end = (uint32_t)end, .form = (uint16_t)form, .spread = true};
+    return SPW_OK;
+}
+
+spw_status spw_event_list_find_visits(spw_event_list *list, const uint16_t *law, size_t laws) {
+    size_t *other = NULL;
+    spw_status status = SPW_OK;
+    spw_event_list_forget_visits(list);
+    if (list->events >= UINT32_MAX) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(list->events, &other));
+    SPW_TRY(find_others(list, other));
+    SPW_TRY(SPW_ALLOC(list->events / FEWEST_EVENTS, &list->visit));
+    SPW_TRY(SPW_ALLOC(1, &list->forms));
+    const finding found = {list, other, law, laws};
+    for (size_t i = 0; i < list->events;) {
+        const size_t end = end_of_visit(list, other, i);
+        if (end >= i + FEWEST_EVENTS) SPW_TRY(add_visit(&found, i, end));
+        i = end > i ? end : i + 1;
+    }
+
+cleanup:
+    spw_free(other);
+    return status;
+}
+
+/* What stands for itself: events of no visit, and the first of each size of a visit. */
+spw_status spw_event_list_find_own(spw_event_list *list) {
+    size_t v = 0;
+    const spw_status status = SPW_RESIZE(list->events, &list->own);
+    if (status != SPW_OK) return status;
+    list->owns = 0;
+    for (size_t i = 0; i < list->events;) {
+        if (v == list->visits || list->visit[v].begin != i) {
+            list->own[list->owns++] = (uint32_t)i++;
+            continue;
+        }
+        const spw_visit_form *form = &list->forms->form[list->visit[v].form];
+        for (size_t k = 0; k < form->sizes; k++) list->own[list->owns++] = (uint32_t)(i + form->first[k]);
+        i = list->visit[v++].end;
+    }
+    return SPW_OK;
+}
+
+void spw_event_visit_spread(const spw_event_list *list, size_t which) {
+    spw_event_visit *v = &list->visit[which];
+    const spw_visit_form *form = &list->forms->form[v->form];
+    const spw_visit_event *event = list->forms->event + form->event;
+    spw_memory_event *to = list->event + v->begin;
+    for (size_t i = 0; i < form->events && !v->spread; i++)
+        to[i].bytes = to[form->first[event[i].size]].bytes;
+    v->spread = true;
+}
+
+void spw_event_list_spread(const spw_event_list *list) {
+    for (size_t v = 0; v < list->visits; v++) spw_event_visit_spread(list, v);
+}
+
+/* --- What they take --- */
+
+/* The steps of the sizes of one class. Places are taken again as soon as they are left. */
+static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t classes, spw_size_class class,
+                     spw_visit_part *part) {
+    const spw_visit_event *event = all->event + form->event;
+    uint8_t place[SPW_VISIT_EVENTS], size_at[SPW_VISIT_SIZES] = {0};
+    uint64_t taken = 0;
+    *part = (spw_visit_part){.step = all->steps};
+    for (size_t k = 0; k < form->sizes; k++) {
+        size_at[k] = (uint8_t)part->sizes;
+        if (spw_class_of(classes, k) == class) part->size[part->sizes++] = (uint8_t)k;
+    }
+    for (size_t i = 0; i < form->events; i++) {
+        if (spw_class_of(classes, event[i].size) != class) continue;
+        if (event[i].born) place[i] = (uint8_t)__builtin_ctzll(~taken);
+        const uint8_t at = place[event[i].birth];
+        const uint64_t bit = (uint64_t)1 << at;
+        taken ^= bit;
+        all->step[all->steps++] = (spw_visit_step){bit, at, size_at[event[i].size], event[i].born};
+    }
+    part->steps = all->steps - part->step;
+}
+
+/* That of these classes; SPW_VISIT_PLANS: there are too many. */
+static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, size_t *out) {
+    spw_visit_form *form = &all->form[which];
+    size_t p = 0;
+    while (p < form->plans && form->plan[p].classes != classes) p++;
+    *out = p;
+    if (p < form->plans || p == SPW_VISIT_PLANS) return SPW_OK;
+    const spw_status status = SPW_GROW(all->steps, all->steps + form->events, &all->step_room, &all->step);
+    if (status != SPW_OK) return status;
+    spw_visit_plan *plan = &form->plan[form->plans++];
+    plan->classes = classes;
+    add_part(all, form, classes, SPW_SIZE_LARGE, &plan->large);
+    add_part(all, form, classes, SPW_SIZE_SMALL, &plan->small);
+    return SPW_OK;
+}
+
+static void add_births(spw_visit_sum *sum, uint64_t births, uint64_t bytes, uint64_t beside) {
+    sum->bytes += births * (bytes + beside);
+    spw_raise_to(&sum->most, bytes);
+}
+
+/* Most that is live at once. */
+static uint64_t most_of(const spw_visit_form *form, const uint64_t *bytes) {
+    uint64_t most = 0;
+    for (size_t t = 0; t < form->tops; t++) {
+        uint64_t live = 0;
+        for (size_t k = 0; k < form->sizes; k++) live += form->top[t][k] * bytes[k];
+        spw_raise_to(&most, live);
+    }
+    return most;
+}
+
+/* size [sizes]. false: it has more than can be looked through. */
+static bool measure(const spw_event_list *list, const spw_visit_form *form, spw_event_visit *v,
+                    spw_visit_size *size, uint64_t *classes) {
+    uint64_t requested[SPW_VISIT_SIZES];
+    spw_visit_sum small = {.bytes = 0}, large = {.bytes = 0};
+    v->number = form->number;
+    v->others = false;
+    *classes = 0;
+    for (size_t k = 0; k < form->sizes; k++) {
+        const uint64_t asked = list->event[v->begin + form->first[k]].bytes,
+                       rounded = (asked + SPW_BLOCK_SMALLEST - 1) & ~(SPW_BLOCK_SMALLEST - 1);
+        requested[k] = asked;
+        const uint32_t pool = spw_pool_of(form->stream[k], rounded);
+        size[k] = (spw_visit_size){rounded, spw_sizes_of(rounded), (uint8_t)pool};
+        if (asked > MOST_BYTES) return false;
+        if (rounded == 0) continue; /* nothing is allocated */
+        v->others = v->others || pool > SPW_SMALL_POOL;
+        if (pool == SPW_SMALL_POOL) {
+            v->number = (v->number ^ (rounded << 5 | k)) * FACTOR;
+            *classes |= (uint64_t)SPW_SIZE_SMALL << 2 * k;
+            add_births(&small, form->births[k], rounded, 0);
+        } else {
+            *classes |= (uint64_t)SPW_SIZE_LARGE << 2 * k;
+            add_births(&large, form->births[k], rounded, SPW_SMALL_REQUEST);
+        }
+    }
+    v->small = small;
+    v->large = large;
+    v->requested = most_of(form, requested);
+    v->most = v->requested + form->most_live * (SPW_BLOCK_SMALLEST + SPW_SMALL_REQUEST);
+    return small.bytes + large.bytes <= MOST_BYTES;
+}
+
+spw_status spw_event_list_outline(spw_event_list *list) {
+    spw_visit_forms *all = list->forms;
+    size_t sizes = 0;
+    spw_status status = SPW_OK;
+    if (list->visits == 0) return SPW_OK;
+    if (all->size == NULL) {
+        for (size_t i = 0; i < list->visits; i++) {
+            list->visit[i].size = (uint32_t)sizes;
+            sizes += all->form[list->visit[i].form].sizes;
+        }
+        SPW_TRY(SPW_RESIZE(sizes, &all->size));
+    }
+    for (size_t i = 0; i < list->visits; i++) {
+        spw_event_visit *v = &list->visit[i];
+        uint64_t classes = 0;
+        size_t plan = 0;
+        v->outlined = measure(list, &all->form[v->form], v, all->size + v->size, &classes);
+        if (v->outlined) SPW_TRY(plan_of(all, v->form, classes, &plan));
+        v->plan = (uint16_t)plan;
+        v->spread = list->own == NULL;
+        v->outlined = v->outlined && plan < SPW_VISIT_PLANS;
+    }
+
+cleanup:
+    return status;
+}
+
+/* --- Their life --- */
+
+void spw_visit_forms_destroy(spw_visit_forms *forms) {
+    if (forms == NULL) return;
+    spw_free(forms->form);
+    spw_free(forms->event);
+    spw_free(forms->step);
+    spw_free(forms->size);
+    spw_free(forms);
+}
+
+/* Plans and bytes are found anew. */
+spw_status spw_visit_forms_copy(const spw_visit_forms *from, spw_visit_forms **out) {
+    spw_visit_forms *to = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &to));
+    SPW_TRY(SPW_GROW(0, from->forms, &to->form_room, &to->form));
+    SPW_TRY(SPW_GROW(0, from->events, &to->event_room, &to->event));
+    if (from->forms > 0) memcpy(to->form, from->form, from->forms * sizeof *to->form);
+    if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
+    to->forms = from->forms;
+    to->events = from->events;
+    for (size_t i = 0; i < to->forms; i++) to->form[i].plans = 0;
+    *out = to;
+    to = NULL;
+
+cleanup:
+    spw_visit_forms_destroy(to);
+    return status;
+}
+
+spw_status spw_event_list_remember(spw_event_list *list) {
+    return list->fits != NULL ? SPW_OK : SPW_ALLOC(1, &list->fits);
+}
+
+void spw_event_list_forget_visits(spw_event_list *list) {
+    spw_free(list->visit);
+    spw_free(list->own);
+    spw_visit_forms_destroy(list->forms);
+    list->visit = NULL;
+    list->own = NULL;
+    list->forms = NULL;
+    list->visits = list->owns = 0;
+}

@@ -1,0 +1,87 @@
+/* Visits of an event list, which differ in their bytes alone where they have one form: what is born and dies in which order, and which
+ * births are of equal bytes. What follows from the form is found once. Of event_list.c and event_visit.c only. */
+#ifndef SPW_SIM_MEMORY_ALLOCATOR_VISIT_FORMS_H
+#define SPW_SIM_MEMORY_ALLOCATOR_VISIT_FORMS_H
+
+#include "sim/memory/allocator/event_list.h"
+
+/* Longer visits, of more sizes or with more at once, are replayed event by event. */
+enum {
+    SPW_VISIT_EVENTS = 512,
+    SPW_VISIT_SIZES = 24,
+    SPW_VISIT_TOPS = 32,
+    SPW_VISIT_PLANS = 4,
+    SPW_VISIT_PLACES = 64
+};
+enum { SPW_SMALL_POOL = 1 }; /* of the first stream */
+
+/* An event of a form. */
+typedef struct spw_visit_event {
+    uint16_t birth; /* of a death: the event of its birth */
+    uint8_t size;
+    bool born;
+} spw_visit_event;
+
+/* A birth or a death of a part of a plan. */
+typedef struct spw_visit_step {
+    uint64_t bit;   /* of its place, */
+    uint16_t place; /* which is no other's that is there at the same time */
+    uint8_t size;   /* of those of the part */
+    bool born;
+} spw_visit_step;
+
+/* Where a size is served. */
+typedef enum spw_size_class { SPW_SIZE_NONE, SPW_SIZE_SMALL, SPW_SIZE_LARGE } spw_size_class;
+
+/* The events of a form of one class. */
+typedef struct spw_visit_part {
+    size_t step, steps; /* the first */
+    size_t sizes;
+    uint8_t size[SPW_VISIT_SIZES]; /* of the form */
+} spw_visit_part;
+
+/* A form where its sizes are of these classes: what is not of the first stream's small pool, and what is. */
+typedef struct spw_visit_plan {
+    uint64_t classes; /* two bits a size */
+    spw_visit_part large, small;
+} spw_visit_plan;
+
+/* A size of a visit. */
+typedef struct spw_visit_size {
+    uint64_t bytes; /* rounded */
+    uint16_t sizes; /* spw_sizes_of() */
+    uint8_t pool;
+} spw_visit_size;
+
+typedef struct spw_visit_form {
+    uint64_t number; /* of its events */
+    size_t event, events;
+    size_t sizes, most_live;
+    uint16_t first[SPW_VISIT_SIZES];  /* event of this size */
+    uint16_t births[SPW_VISIT_SIZES]; /* of this size */
+    uint8_t stream[SPW_VISIT_SIZES];
+    uint16_t top[SPW_VISIT_TOPS]
+                [SPW_VISIT_SIZES]; /* live at once of each size; of no other moment as many or more of all */
+    size_t tops;
+    spw_visit_plan plan[SPW_VISIT_PLANS];
+    size_t plans;
+} spw_visit_form;
+
+struct spw_visit_forms {
+    spw_visit_form *form;
+    size_t forms, form_room;
+    spw_visit_event *event; /* of all forms */
+    size_t events, event_room;
+    spw_visit_step *step; /* of all plans */
+    size_t steps, step_room;
+    spw_visit_size *size; /* of all visits */
+};
+
+static inline spw_size_class spw_class_of(uint64_t classes, size_t size) {
+    return (spw_size_class)(classes >> 2 * size & 3);
+}
+
+SPW_MUST_CHECK spw_status spw_visit_forms_copy(const spw_visit_forms *from, spw_visit_forms **out);
+void spw_visit_forms_destroy(spw_visit_forms *forms); /* NULL is fine */
+
+#endif
