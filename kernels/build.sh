@@ -187,7 +187,7 @@ spw_kernels_shared_amd() {
 # The grouped GEMMs for programs of Python, on NVIDIA: kernels/bench/gemm_library.py calls them.
 spw_gemm_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
 kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia"
-spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/grouped_gemm_strides kernels/gemm/tensor_map"
+spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/grouped_gemm_strides kernels/gpu/tensor_map"
 spw_gemm_library() { spw_kernels_shared_cuda spillway_gemm "" "$spw_gemm_host" "$spw_gemm_kernels" "-Xlinker -z,defs"; }
 
 # The header of XLA's interface.
@@ -203,7 +203,7 @@ spw_jax_cpu() {
 
 spw_jax_cuda() {
     flags=$(spw_jax_flags) || return 3
-    spw_kernels_shared_cuda spillway_jax_cuda "$flags -DSPW_EXPERTS_GPU" "$spw_jax_host $spw_jax_gpu_host kernels/gemm/tensor_map" \
+    spw_kernels_shared_cuda spillway_jax_cuda "$flags -DSPW_EXPERTS_GPU" "$spw_jax_host $spw_jax_gpu_host kernels/gpu/tensor_map" \
         "$spw_jax_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia"
 }
 
@@ -222,7 +222,7 @@ kernels/local/combine kernels/local/float8_quantize kernels/local/float8_weights
 spw_torch_cpu() { spw_kernels_shared spillway_torch "" "$spw_torch_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lm"; }
 
 spw_torch_cuda() {
-    spw_kernels_shared_cuda spillway_torch_cuda "-DSPW_EXPERTS_GPU" "$spw_torch_host $spw_torch_gpu_host kernels/gemm/tensor_map" \
+    spw_kernels_shared_cuda spillway_torch_cuda "-DSPW_EXPERTS_GPU" "$spw_torch_host $spw_torch_gpu_host kernels/gpu/tensor_map" \
         "$spw_torch_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia" "-Xlinker -z,defs"
 }
 

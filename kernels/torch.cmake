@@ -14,7 +14,7 @@ if(SPW_GPU)
             gemm/grouped_gemm_activated_down_gradient_wgmma.hip gemm/grouped_gemm_activated_up_wgmma.hip
             gemm/grouped_gemm_float8_weights_wgmma.hip gemm/grouped_gemm_float8_wgmma.hip gemm/grouped_gemm_fused_wgmma.hip gemm/grouped_gemm_pingpong_wgmma.hip
             gemm/grouped_gemm_wgmma.hip)
-        target_sources(spillway_torch PRIVATE gemm/tensor_map.c)
+        target_sources(spillway_torch PRIVATE gpu/tensor_map.c)
     else()
         list(APPEND kernels gemm/grouped_gemm_float8_mfma.hip gemm/grouped_gemm_float8_weights_mfma.hip gemm/grouped_gemm_fused_mfma.hip gemm/grouped_gemm_mfma.hip gemm/grouped_gemm_mxfp8_mfma.hip)
     endif()

@@ -3,7 +3,7 @@
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_CONSUME_H
 
 #include "kernels/gemm/grouped_gemm_epilogue.h"
-#include "kernels/gemm/tensor_map.h"
+#include "kernels/gpu/tensor_map.h"
 
 template <class KIND> struct consumer {
     static constexpr int REPEATS = KIND::REPEATS, SUMS = KIND::TILE_N / 2;

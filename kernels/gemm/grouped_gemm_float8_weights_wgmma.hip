@@ -3,7 +3,7 @@
  * copies 128 + 256 of them beside a stage, and a thread multiplies each sum of a block by those of its row and of its column. They are
  * read from shared memory while they are used, so a thread gives a stage back when its sums are added. */
 #include "kernels/gemm/grouped_gemm_float8_ring.h"
-#include "kernels/gemm/tensor_map.h"
+#include "kernels/gpu/tensor_map.h"
 
 enum {
     WARP_PIECE_BYTES = 16 * 128, /* 16 rows x 64 columns, or 32 of fp32 */

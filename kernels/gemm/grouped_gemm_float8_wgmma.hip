@@ -4,7 +4,7 @@
  * other warpgroup multiplies. All that stands between two products of a warpgroup delays them, so it is done while a product runs.
  * Both warpgroups run the same instructions, of which the cache holds the loop, and the copy engine stores. */
 #include "kernels/gemm/grouped_gemm_float8_ring.h"
-#include "kernels/gemm/tensor_map.h"
+#include "kernels/gpu/tensor_map.h"
 
 enum {
     SCALES = TILE_M + 2,  /* of a stage: rows, then halves of the columns */

@@ -1,4 +1,4 @@
-#include "kernels/gemm/tensor_map.h"
+#include "kernels/gpu/tensor_map.h"
 
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>

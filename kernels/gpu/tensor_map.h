@@ -1,7 +1,7 @@
 /* Descriptions of tensors for Hopper's bulk tensor copies: elements of 16 bits, or of 32 where a name says fp32, 128-byte swizzle, outside
  * elements read as 0. */
-#ifndef SPW_KERNELS_GEMM_TENSOR_MAP_H
-#define SPW_KERNELS_GEMM_TENSOR_MAP_H
+#ifndef SPW_KERNELS_GPU_TENSOR_MAP_H
+#define SPW_KERNELS_GPU_TENSOR_MAP_H
 
 #include <cuda.h>
 
