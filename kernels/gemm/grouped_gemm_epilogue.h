@@ -276,19 +276,22 @@ GPU_DEVICE void send_tile(const CUtensorMap *map, const gemm_tile &t, int row0,
     for (int b = 0; b < KIND::TILE_N / COLUMNS; b++) {
         const float *block = sum + b * COLUMNS / 2;
         const int column = t.n0 + b * COLUMNS;
-        if (sender) stores_read();
-        __syncwarp();
+        unsigned char *box = buffer + b % KIND::WARP_BOXES * 16 * 128;
+        if (b % KIND::WARP_BOXES == 0) {
+            if (sender) stores_read();
+            __syncwarp();
+        }
         if constexpr (ADDS)
-            place_floats(block, buffer);
+            place_floats(block, box);
         else
-            place_sums<typename KIND::element>(block, buffer);
+            place_sums<typename KIND::element>(block, box);
         fence_async_proxy();
         __syncwarp();
         if (!sender) continue;
         if (ROWS)
-            tensor_store_ragged(map, buffer, column, t.first + t.height, t.height - t.m0 - row0);
+            tensor_store_ragged(map, box, column, t.first + t.height, t.height - t.m0 - row0);
         else
-            (ADDS ? tensor_add : tensor_store)(map, buffer, column, t.m0 + row0, t.expert);
+            (ADDS ? tensor_add : tensor_store)(map, box, column, t.m0 + row0, t.expert);
         stores_commit();
     }
 }

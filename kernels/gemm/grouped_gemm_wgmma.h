@@ -67,8 +67,14 @@ struct gemm_kind {
     /* Each of the producer's warps asks for one: one that asks for all copies its rows late. */
     static constexpr bool SHARES_BOXES = GATHERS && FORM == SPW_GEMM_WEIGHTS;
     static constexpr int STAGES = PINGPONG && FORM == SPW_GEMM_WEIGHTS ? 5 : 4; /* five are slower by rows */
-    /* A warp stores 16 rows x 64 columns at a time; a gradient has two buffers of gate and up of 32 columns. */
-    static constexpr int WARP_BYTES = 16 * 128 * (EPILOGUE == GEMM_SWIGLU_GRADIENT ? 2 : 1);
+    /* c is stored by the copy engine, or added to; a wide weight gradient is no faster so. */
+    static constexpr bool SENDS =
+        PINGPONG || TRANSPOSES || EPILOGUE == GEMM_ADD || (EPILOGUE == GEMM_STORE && FORM == SPW_GEMM_ROWS);
+    /* A warp stores 16 rows x 64 columns at a time, two of them in tiles of 128 x 256 by rows; a gradient has two buffers of gate and up
+     * of 32 columns. */
+    static constexpr int WARP_BOXES =
+        EPILOGUE == GEMM_SWIGLU_GRADIENT || (SENDS && !PINGPONG && FORM == SPW_GEMM_ROWS) ? 2 : 1;
+    static constexpr int WARP_BYTES = 16 * 128 * WARP_BOXES;
     static constexpr int STORE_BYTES = CONSUMERS * 4 * WARP_BYTES;
     static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + (3 * STAGES + 2) * 8;
     /* A warp of the producer, which is free where nothing is gathered, clears what lies behind groups' ends. */
@@ -76,8 +82,6 @@ struct gemm_kind {
     static constexpr int RELEASES = BLOCKS * ((PINGPONG ? 1 : CONSUMERS) + CLEANS);
     static constexpr int FULL_ARRIVALS = GATHERS ? 1 + 128 : 1;
     static constexpr int COLUMNS = GATES ? TILE_N / 2 : TILE_N; /* of c in a tile */
-    /* c is stored by the copy engine. */
-    static constexpr bool SENDS = PINGPONG || TRANSPOSES || EPILOGUE == GEMM_ADD;
     /* Of a thread. More than there are would be waited for without end. */
     static constexpr int PRODUCER_REGISTERS = GATHERS ? 56 : 40, CONSUMER_REGISTERS = GATHERS ? 224 : 232;
     static_assert(PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <= (1 + CONSUMERS) * THREAD_REGISTERS,
