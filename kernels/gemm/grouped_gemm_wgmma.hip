@@ -40,8 +40,7 @@ int spw_gemm_takes_turns(spw_gemm_form form, const spw_gemm_problem *p) {
     const long narrow = padded(p->columns, 192), wide = padded(p->columns, 256), rows = p->rows;
     const long terms = p->inner > SHORT_SUM ? p->inner : SHORT_SUM;
     if (narrow < wide) return true;
-    if (form == SPW_GEMM_WEIGHTS)
-        return rows > (long)STREAMED_ROWS * p->experts && 20 * narrow <= 21 * wide;
+    if (form == SPW_GEMM_WEIGHTS) return rows > (long)STREAMED_ROWS * p->experts && 20 * narrow <= 21 * wide;
     return p->inner <= LONGEST_SUM && TERMS_A_ROW * rows >= terms * p->experts && 25 * narrow <= 26 * wide;
 }
 
