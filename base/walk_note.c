@@ -39,7 +39,7 @@ static spw_status make_room(spw_note *record, size_t bytes, void **at) {
 spw_status spw_note_add(spw_note *record, size_t bytes, void **at) {
     const size_t before = record->bytes;
     const spw_status status = make_room(record, bytes, at);
-    if (status == SPW_OK) memset(*at, 0, record->bytes - before);
+    if (status == SPW_OK && *at != NULL) memset(*at, 0, record->bytes - before);
     return status;
 }
 
@@ -47,7 +47,7 @@ spw_status spw_note_again(spw_note *record, size_t begin, size_t bytes) {
     const size_t before = record->bytes;
     void *at = NULL;
     const spw_status status = make_room(record, bytes, &at);
-    if (status != SPW_OK) return status;
+    if (status != SPW_OK || at == NULL) return status; /* NULL: of no bytes */
     memcpy(at, record->data + begin, bytes);
     memset(record->data + before + bytes, 0, record->bytes - before - bytes);
     return SPW_OK;

@@ -85,8 +85,8 @@ static void stand_between(visit *v, size_t where, size_t p) {
     const size_t beside = where % SPW_VISIT_PLACES;
     part *x = &v->part[p], *other = &v->part[beside];
     x->block = other->block;
-    x->before = lead ? NO_PART : (int16_t)beside;
-    x->behind = lead ? (int16_t)beside : other->behind;
+    x->before = (int16_t)(lead ? NO_PART : (int)beside);
+    x->behind = (int16_t)(lead ? (int)beside : other->behind);
     if (lead)
         other->lead = 0;
     else

@@ -205,8 +205,8 @@ spw_status spw_event_list_find_own(spw_event_list *list) {
     return SPW_OK;
 }
 
-void spw_event_visit_spread(const spw_event_list *list, size_t which) {
-    spw_event_visit *v = &list->visit[which];
+void spw_event_visit_spread(const spw_event_list *list, size_t visit) {
+    spw_event_visit *v = &list->visit[visit];
     const spw_visit_form *form = &list->forms->form[v->form];
     const spw_visit_event *event = list->forms->event + form->event;
     spw_memory_event *to = list->event + v->begin;

@@ -18,8 +18,8 @@ typedef struct spw_megatron_chunks {
 /* Sets tiled, empty_experts, idle_rows, spilled and, where the stack counts it, unlike of `load`; the caller sets received. */
 void spw_megatron_experts_load(const spw_megatron_coefficients *c, size_t hidden, size_t ffn,
                                const spw_megatron_chunks *chunks, spw_megatron_load *load);
-/* The same of rows [experts] that are summed up, where nothing is copied chunk by chunk: idle_rows is 0. Sorts the rows. */
-void spw_megatron_experts_sums(const spw_megatron_coefficients *c, size_t hidden, size_t ffn, double *rows,
+/* The same of sum [experts], rows that are summed up, where nothing is copied chunk by chunk: idle_rows is 0. Sorts them. */
+void spw_megatron_experts_sums(const spw_megatron_coefficients *c, size_t hidden, size_t ffn, double *sum,
                                size_t experts, spw_megatron_load *load);
 
 #endif

@@ -321,25 +321,26 @@ enum { KINDS = 6, CELLS = 8, TURNS = 4 };
 /* Kinds 0 and 1 have one law, 2 and 3 another; the others do not change. Of each cell (a layer) bytes are drawn anew. */
 static const uint16_t law_of[4] = {0, 0, 2, 2};
 
-static void add_kind(spw_event_list *list, uint32_t slot, uint16_t kind, uint16_t layer, bool born) {
-    const spw_memory_event event = {.slot = slot, .kind = kind, .layer = layer, .born = born};
+static void add_kind(spw_event_list *list, int slot, int kind, int layer, bool born) {
+    const spw_memory_event event = {
+        .slot = (uint32_t)slot, .kind = (uint16_t)kind, .layer = (uint16_t)layer, .born = born};
     CHECK_OK(spw_event_list_append(list, event));
 }
 
 /* What stays of each cell, and visits of two forms. */
 static void fill_cells(spw_event_list *list) {
-    for (uint16_t turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < TURNS; turn++) {
         CHECK_OK(spw_event_list_mark(list));
-        for (uint16_t cell = 0; cell < CELLS; cell++) {
-            const uint32_t first = CELLS + KINDS * (cell % 2U);
+        for (int cell = 0; cell < CELLS; cell++) {
+            const int first = CELLS + KINDS * (cell % 2);
             if (turn == 0) add_kind(list, cell, cell % KINDS, cell, true);
-            const uint16_t other = (uint16_t)((cell + 1) % CELLS); /* one kind is of the next cell */
-            for (uint16_t kind = 0; kind < KINDS; kind++) {
+            const int other = (cell + 1) % CELLS; /* one kind is of the next cell */
+            for (int kind = 0; kind < KINDS; kind++) {
                 add_kind(list, first + kind, kind, kind == 3 ? other : cell, true);
                 if (kind % 2 == 1 && cell % 3 > 0)
                     add_kind(list, first + kind, kind, kind == 3 ? other : cell, false);
             }
-            for (uint16_t kind = KINDS; kind-- > 0;)
+            for (int kind = KINDS; kind-- > 0;)
                 if (kind % 2 == 0 || cell % 3 == 0)
                     add_kind(list, first + kind, kind, kind == 3 ? other : cell, false);
         }
