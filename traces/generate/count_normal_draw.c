@@ -159,7 +159,8 @@ static inline void draw_reached(const drawing *d, const reached_split *s, const 
         const double *row = s->row + i * (i - 1) / 2;
         value = of->mean[i];
         for (size_t k = 0; k < i; k++) value += row[k] * off[k];
-        if (i < last) off[i] = (double)d->figure[i / 2][i % 2 == 0 ? s->at.run : s->at.left] - value;
+        const size_t of_level = i / 2;
+        if (i < last) off[i] = (double)d->figure[of_level][i % 2 == 0 ? s->at.run : s->at.left] - value;
     }
     const int64_t all = figure[s->at.run],
                   left = near(value + of->spread * z, more(d->least[s->at.left], all - d->most[s->at.right]),
