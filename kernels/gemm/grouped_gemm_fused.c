@@ -168,10 +168,7 @@ spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape s, spw_gemm_rows 
     f.p.inner = (int)(a_is_x ? s.in : s.out), f.p.columns = (int)(a_is_x ? s.out : s.in);
     f.p.a = a_is_x ? g->x : g->dy, f.p.b = a_is_x ? g->dy : g->x;
     f.p.c = g->dw, f.main = g->main, f.add = g->dw == NULL;
-    status = spw_gemm_fill_strides(&s, SPW_GEMM_WEIGHTS, f.p.columns, &f.p);
-    if (status == SPW_OK)
-        status = spw_gemm_row_stride((spw_gemm_array){"main", g->main, (size_t)f.p.columns, s.stride.result},
-                                     &f.p.c_row);
+    status = spw_gemm_fill_gradient_strides(&s, g->main, &f.p);
     if (status != SPW_OK) return status;
     if (s.rows == 0)
         return spw_device_check(f.add ? 0 : spw_gemm_clear_weights(s.element, &f.p, stream),

@@ -158,10 +158,7 @@ spw_status spw_gpu_grouped_gemm_float8_weight_gradient(const spw_gemm_float8_var
         .b_scale = s.transposed ? g->x_scale : g->dy_scale,
         .main = g->main};
     w.p.offset = g->offset, w.p.c = g->dw, w.p.blocks = spw_gemm_blocks(s);
-    status = spw_gemm_fill_strides(&s, SPW_GEMM_WEIGHTS, w.p.columns, &w.p);
-    if (status == SPW_OK)
-        status = spw_gemm_row_stride((spw_gemm_array){"main", g->main, (size_t)w.p.columns, s.stride.result},
-                                     &w.p.c_row);
+    status = spw_gemm_fill_gradient_strides(&s, g->main, &w.p);
     if (status != SPW_OK) return status;
     if (s.rows == 0)
         return spw_device_check(g->dw == NULL ? 0 : spw_gemm_clear_weights(s.element, &w.p, stream),

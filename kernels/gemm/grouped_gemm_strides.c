@@ -54,6 +54,13 @@ spw_status spw_gemm_fill_strides(const spw_gemm_shape *s, spw_gemm_form form, in
                          (size_t)(weights ? p->c_row : p->b_row), &p->expert);
 }
 
+spw_status spw_gemm_fill_gradient_strides(const spw_gemm_shape *s, const float *main, spw_gemm_problem *p) {
+    const spw_status status = spw_gemm_fill_strides(s, SPW_GEMM_WEIGHTS, p->columns, p);
+    if (status != SPW_OK) return status;
+    return spw_gemm_row_stride((spw_gemm_array){"main", main, (size_t)p->columns, s->stride.result},
+                               &p->c_row);
+}
+
 bool spw_gemm_writes_packed(const spw_gemm_problem *p) {
     return p->c_row == p->columns && p->expert == (long)p->inner * p->columns;
 }

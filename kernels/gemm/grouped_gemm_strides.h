@@ -31,6 +31,10 @@ static inline bool spw_gemm_experts_fit(size_t experts, size_t height, size_t wi
 SPW_MUST_CHECK spw_status spw_gemm_fill_strides(const spw_gemm_shape *shape, spw_gemm_form form,
                                                 int b_columns, spw_gemm_problem *p);
 
+/* The same of SPW_GEMM_WEIGHTS, whose result, or the fp32 array `main` that grows by it, is p->c; either may be NULL. */
+SPW_MUST_CHECK spw_status spw_gemm_fill_gradient_strides(const spw_gemm_shape *shape, const float *main,
+                                                         spw_gemm_problem *p);
+
 /* Of SPW_GEMM_WEIGHTS: nothing lies between rows and experts of c. */
 bool spw_gemm_writes_packed(const spw_gemm_problem *p);
 

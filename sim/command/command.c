@@ -310,17 +310,9 @@ enum { EXAMPLE_WIDTH = 72 }; /* argp breaks lines at 79 characters */
 
 /* A comment of as many lines as it takes. */
 static void print_purpose(const char *purpose, FILE *out) {
-    size_t used = 0;
-    for (const char *word = purpose; *word != '\0';) {
-        const size_t length = strcspn(word, " ");
-        if (used == 0 || used + 1 + length > EXAMPLE_WIDTH) {
-            fputs(used == 0 ? "  # " : "\n  # ", out);
-            used = 0;
-        }
-        used += (size_t)fprintf(out, "%s%.*s", used > 0 ? " " : "", (int)length, word);
-        word += length + (word[length] == ' ');
-    }
-    (void)fputc('\n', out);
+    const char *at = purpose;
+    for (size_t length; (length = spw_wrap_next(&purpose, EXAMPLE_WIDTH)) > 0; at = purpose)
+        (void)fprintf(out, "  # %.*s\n", (int)length, at);
 }
 
 /* A command, which goes on behind a backslash where it is long. An option and its value stay together. */

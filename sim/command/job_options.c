@@ -147,7 +147,8 @@ static error_t parse_job_option(int key, char *text, struct argp_state *state) {
     case SPW_OPTION_FORMAT: o->format_text = text; return 0;
     case SPW_OPTION_SCHEME:
         if (text[0] == '\0')
-            argp_failure(state, 2, 0, "--scheme: a value is missing; spillway help schemes lists them");
+            argp_failure(state, argp_err_exit_status, 0,
+                         "--scheme: a value is missing; spillway help schemes lists them");
         spw_command_add_word(text, state, o->scheme_text, &o->scheme_texts, SPW_JOB_MAX_SCHEMES, "schemes");
         return 0;
     default: return parse_key_option(o, state, key, text) ? 0 : ARGP_ERR_UNKNOWN;

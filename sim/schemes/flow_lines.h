@@ -33,6 +33,17 @@ static inline uint32_t spw_wire_rows(spw_flow *flow, uint64_t rows) {
     return rows > UINT32_MAX ? UINT32_MAX : (uint32_t)rows;
 }
 
+/* sum [count] grows by so many times a line. Returns what stands in the line. */
+static inline uint64_t spw_line_add(const uint32_t *restrict line, size_t count, uint64_t times,
+                                    uint64_t *restrict sum) {
+    uint64_t all = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum[i] += times * line[i];
+        all += line[i];
+    }
+    return all;
+}
+
 /* Rank r has line r of flow->line, which is returned. */
 uint32_t *spw_flow_own_lines(spw_flow *flow, size_t ranks);
 /* All ranks have the first line of flow->line, with these rows to everybody. */

@@ -32,16 +32,6 @@ static void find_nodes(const spw_layer_shape *s, const spw_placement *p, size_t 
     for (size_t d = 0; d < s->ranks; d++) node[d] = (uint32_t)spw_placement_node(p, group, d);
 }
 
-/* Adds up a line of pairs that `times` ranks have by receiver, and returns its sum. */
-static uint64_t add_line(const uint32_t *restrict wire, size_t ranks, uint64_t times, uint64_t *restrict in) {
-    uint64_t sum = 0;
-    for (size_t d = 0; d < ranks; d++) {
-        in[d] += times * wire[d];
-        sum += wire[d];
-    }
-    return sum;
-}
-
 /* in, out [ranks]: rows that reach a rank and leave it, its own included. Ranks that send alike are added up once. */
 static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *in, uint64_t *out) {
     spw_alike alike;
@@ -49,7 +39,7 @@ static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *i
     spw_alike_of_flow(flow, s->ranks, &alike);
     memset(in, 0, s->ranks * sizeof *in);
     for (size_t i = 0; i < alike.lines; i++)
-        line[i] = add_line(flow->wire[alike.first[i]], s->ranks, alike.times[i], in);
+        line[i] = spw_line_add(flow->wire[alike.first[i]], s->ranks, alike.times[i], in);
     for (size_t source = 0; source < s->ranks; source++) out[source] = line[alike.of[source]];
 }
 
@@ -117,7 +107,7 @@ static void route_from(const spw_routed_group *routed, const spw_flow *flow, con
     const size_t group = routed->number, ranks = routed->shape->ranks, rank = group * ranks + source;
     const spw_placement *p = &routed->counts->placement;
     const uint32_t *wire = flow->wire[source], *of_node = spw_counts_nodes_of(routed->counts, rank);
-    (void)add_line(wire, ranks, 1, in);
+    (void)spw_line_add(wire, ranks, 1, in);
     for (size_t begin = 0, end = 0; begin < ranks; begin = end) { /* members of a node */
         const size_t node = node_of[begin], home = node_of[source],
                      receiver = forwarder_on(p, group, node, rank), from = node == home ? source : receiver;

@@ -53,11 +53,6 @@ static uint64_t held_rows(const spw_scheme *scheme, size_t local, const uint64_t
 
 enum { LOCAL_EXPERTS = 4096 };
 
-/* sum [count] += every line's numbers from `at` on. */
-static void add_numbers(const uint32_t *restrict line, size_t count, uint64_t *restrict sum) {
-    for (size_t i = 0; i < count; i++) sum[i] += line[i];
-}
-
 /* Ranks at a time whose experts find room, along the lines of what is chosen. */
 static void megatron_flex_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
@@ -69,8 +64,8 @@ static void megatron_flex_flow(const spw_routed_group *routed, spw_flow *out) {
         memset(assigned, 0, ranks * mine * sizeof *assigned);
         memset(arrived, 0, ranks * sizeof *arrived);
         for (size_t r = 0; r < s->ranks; r++) {
-            add_numbers(spw_routed_of(routed, r) + first * mine, ranks * mine, assigned);
-            add_numbers(out->wire[r] + first, ranks, arrived);
+            (void)spw_line_add(spw_routed_of(routed, r) + first * mine, ranks * mine, 1, assigned);
+            (void)spw_line_add(out->wire[r] + first, ranks, 1, arrived);
         }
         for (size_t d = 0; d < ranks; d++)
             out->rows[first + d] = held_rows(routed->scheme, mine, assigned + d * mine, arrived[d]);
