@@ -29,6 +29,9 @@ spw_activated="kernels/gemm/grouped_gemm_activated_down_gradient_wgmma kernels/g
 SPW_KERNELS_BUILD=${SPW_KERNELS_BUILD:-build/kernels}
 spw_kernels_out() { mkdir -p "$SPW_KERNELS_BUILD/$1" && echo "$SPW_KERNELS_BUILD/$1"; }
 
+# As CMakeLists.txt has them for our own C.
+spw_kernels_warnings="-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla -Wno-missing-field-initializers"
+
 # Runs the commands read from standard input, one a line, on ${SPW_JOBS:-2} processes.
 spw_kernels_parallel() { xargs -r -P "${SPW_JOBS:-2}" -I{} sh -c '{}'; }
 
@@ -106,7 +109,7 @@ spw_kernels_programs() {
     below=$(find base reference -name '*.c' ! -name mpi_link.c | sed 's/\.c$//')
     host="$(spw_kernels_files '*.c' "$3") $4"
     for file in $host $below; do
-        echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -Wno-missing-field-initializers -I. $2 -c $file.c -o $out/$(basename "$file").o"
+        echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off $spw_kernels_warnings -I. $2 -c $file.c -o $out/$(basename "$file").o"
     done | spw_kernels_parallel || return 1
     objects() { tr ' ' '\n' | grep . | while read -r file; do echo "$out/$(basename "$file").o"; done; }
     bench=$(echo "$host" | tr ' ' '\n' | grep '^kernels/bench/' | objects)
@@ -159,7 +162,7 @@ spw_kernels_shared() {
     for file in $3; do
         object=$out/$(basename "$file").o objects="$objects $out/$(basename "$file").o"
         spw_kernels_fresh "$object" "$file.c" && continue
-        echo "${CC:-cc} -std=c11 -O3 -fopenmp -fPIC -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -Wno-missing-field-initializers -I. $2 -c $file.c -o $object"
+        echo "${CC:-cc} -std=c11 -O3 -fopenmp -fPIC -D_GNU_SOURCE -ffp-contract=off $spw_kernels_warnings -I. $2 -c $file.c -o $object"
     done >"$out/commands"
     spw_kernels_parallel <"$out/commands" || return 1
     for kernel in $4; do objects="$objects $5/$(basename "$kernel").hip.o"; done

@@ -181,9 +181,9 @@ static spw_gemm_rows rows_of(const fused *k) {
                            k->gathers ? TOP_K : 0, k->tokens};
 }
 
-static void count(fused *k, spw_status result, const char *what) {
+static void count(fused *k, spw_status verdict, const char *what) {
     if (k->pool.status != SPW_OK) return;
-    spw_judge_count(k->judge, result, "%s, %s, %s, %s, %s, %s, %s%s", what,
+    spw_judge_count(k->judge, verdict, "%s, %s, %s, %s, %s, %s, %s%s", what,
                     spw_element_of(k->c->element)->name, k->between->name, k->c->name,
                     spw_routing_names[k->c->routing], k->transposed ? "[out][in]" : "[in][out]",
                     k->gathers ? "gathered" : "in order", k->apart ? ", rows apart" : "");
