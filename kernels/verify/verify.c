@@ -12,12 +12,14 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: spillway-verify [small | reduced | full | all] [--only KIND]    the kernels of one GPU\n"
+    "usage: spillway-verify [small | reduced | full | races | all] [--only KIND]    the kernels of one GPU\n"
     "       spillway-verify --record FILE                       a routing record on one GPU\n"
     "       spillway-verify --ranks N [OPTION]...               dispatch, combine and exchanges between N "
     "ranks\n"
     "       spillway-verify --plugin FILE.so [--kernel NAME] [--case N] [--record FILE] [--case-seconds S]  "
     "kernels of your own that take device memory\n"
+    "  races              few and small cases in which each ring comes round, for compute-sanitizer's "
+    "racecheck\n"
     "  --only KIND        one kind of them, as 'products', 'fused', 'local'; another word lists all\n"
     "  --gpus N           GPUs to put them on (default: as many as there are)\n"
     "  --phases           no kernel waits for another rank's; so it is where too many ranks share a GPU\n"
