@@ -25,6 +25,8 @@ SPW_MUST_CHECK spw_status spw_compose_gpus(spw_draft *draft);
 /* The model: a preset of the name @model_name, or of the sizes @layers, @hidden ...; sizes that no preset has become a generic model
  * within the job. Where neither does, nothing is put and a note says why. */
 SPW_MUST_CHECK spw_status spw_compose_model(spw_draft *draft);
+/* The same of what says its layers by letters, @pattern. */
+SPW_MUST_CHECK spw_status spw_compose_hybrid(spw_draft *draft);
 /* The same where a model that is named has its own sizes, whatever the file says: MaxText without override_model_config, whose
  * pyconfig.py reads configs/models/NAME.yml over base.yml. */
 SPW_MUST_CHECK spw_status spw_compose_named_model(spw_draft *draft);
