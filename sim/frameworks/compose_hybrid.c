@@ -117,30 +117,35 @@ cleanup:
 /* Why no model can be made; NULL: one can. */
 static const char *refusal(spw_draft *d, const char *pattern, size_t layers) {
     if (pattern[strspn(pattern, "M*E-")] != '\0')
-        return "of the letters of a hybrid model's layers M, *, E and - are read: give --model";
+        return "of the letters of a hybrid model's layers M, *, E and - are read: give --model NAME";
     if (strchr(pattern, 'E') == NULL) return "it has no experts; models without them are not planned";
     if (layers > 0 && layers != strlen(pattern)) return "it has not one letter for each of num_layers";
-    if (spw_draft_on(d, "@gated")) return "a hybrid's experts are read without a gate (swiglu): give --model";
+    if (spw_draft_on(d, "@gated")) return "a hybrid's experts are read without a gate (swiglu): give --model NAME";
     if (spw_draft_fact(d, "@hidden") == NULL || spw_draft_fact(d, "@heads") == NULL ||
         spw_draft_fact(d, "@experts") == NULL || spw_draft_fact(d, "@top_k") == NULL)
-        return "beside it hidden size, heads, experts and choices are not all said: give --model";
+        return "beside it hidden size, heads, experts and choices are not all said: give --model NAME";
     return NULL;
 }
 
 spw_status spw_compose_hybrid(spw_draft *d) {
-    const char *pattern = spw_draft_fact(d, "@pattern"), *found = NULL;
-    char text[SPW_JOB_NAME], what[SPW_NOTE_WHY];
+    const char *said = spw_draft_fact(d, "@pattern"), *found = NULL;
+    const char *behind = strchr(said, '/'); /* layers of multi-token prediction */
+    char text[SPW_JOB_NAME], what[SPW_NOTE_WHY], pattern[SPW_JOB_NAME];
     bool vocabulary = false;
     size_t layers = 0;
     spw_status status = SPW_OK;
+    (void)snprintf(pattern, sizeof pattern, "%.*s", (int)strcspn(said, "/"), said);
     SPW_TRY(spw_draft_count(d, "@layers", 1, 0, &layers));
     const char *why = refusal(d, pattern, layers);
     if (why != NULL) return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@pattern", why);
+    if (behind != NULL && behind[1] != '\0')
+        SPW_TRY(spw_draft_note_more(d, "@pattern", NULL,
+                                    "its layers of multi-token prediction, behind '/', are not counted"));
     SPW_TRY(write_config(d, pattern, text, &vocabulary));
     SPW_TRY(find_preset(d, text, vocabulary, &found));
     if (found == NULL && !vocabulary)
         return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@pattern",
-                                   "no preset has its sizes, and the file does not say its vocabulary: give --model");
+                                   "no preset has its sizes, and the file does not say its vocabulary: give --model NAME");
     if (found == NULL) {
         SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: of the file's sizes",
                                     "no preset has them; layers as Nemotron-H's"));

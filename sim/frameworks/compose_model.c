@@ -6,7 +6,6 @@
 #include "sim/model/attention.h"
 #include "sim/read/preset.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,50 +39,6 @@ spw_status spw_compose_gpus(spw_draft *d) {
 
 cleanup:
     return status;
-}
-
-/* --- Names --- */
-
-/* What may stand behind a preset's name and changes no size. */
-static bool is_variant(const char *rest) {
-    static const char *const words[] = {"instruct", "base", "thinking", "chat",     "it",      "hf", "bf16",
-                                        "fp8",      "v0.1", "sft",      "pretrain", "unsloth", NULL};
-    while (*rest == '-' || *rest == '_') {
-        const size_t length = strcspn(++rest, "-_");
-        bool known = length > 0 && strspn(rest, "0123456789") == length;
-        for (const char *const *w = words; *w != NULL && !known; w++)
-            known = strlen(*w) == length && strncasecmp(rest, *w, length) == 0;
-        if (!known) return false;
-        rest += length;
-    }
-    return *rest == '\0';
-}
-
-/* Lower case, '-' for '_', without a folder in front and ".yaml" behind. */
-static void plain(const char *name, char *out, size_t size) {
-    const char *slash = strrchr(name, '/');
-    (void)snprintf(out, size, "%s", slash != NULL && slash[1] != '\0' ? slash + 1 : name);
-    for (char *c = out; *c != '\0'; c++) *c = (char)(*c == '_' ? '-' : tolower((unsigned char)*c));
-    for (size_t i = 0; i < 2; i++) {
-        char *end = strstr(out, i == 0 ? ".yaml" : ".yml");
-        if (end != NULL) *end = '\0';
-    }
-}
-
-const char *spw_model_of_name(const char *name) {
-    char word[SPW_ENTRY_VALUE];
-    const char *best = NULL;
-    const char *exact = spw_model_preset_of(name);
-    plain(name, word, sizeof word);
-    if (exact == name) exact = spw_model_preset_of(word);
-    for (const char *const *preset = spw_model_presets(); *preset != NULL; preset++) {
-        const size_t length = strlen(*preset);
-        if (strcmp(exact, *preset) == 0) return *preset;
-        if (strncmp(word, *preset, length) == 0 && is_variant(word + length) &&
-            (best == NULL || length > strlen(best)))
-            best = *preset;
-    }
-    return best;
 }
 
 /* --- Sizes --- */
@@ -137,13 +92,6 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
         if (status != SPW_OK) return status;
     }
     const char *layers = spw_draft_fact(d, "@moe_layers"), *grouped = spw_draft_fact(d, "@grouped_query");
-    if (layers != NULL && (!spw_layer_list_read(layers, s->layers, &s->sparse) ||
-                           (s->layers > 0 && s->sparse.layers != s->layers))) {
-        *ok = false;
-        return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@moe_layers",
-                                   "which layers have experts: a number, or lists of 0 and 1 as ([0]*3+[1]*58), "
-                                   "one for each of num_layers");
-    }
     s->latent = spw_draft_on(d, "@latent") || (s->key_rank > 0 && spw_draft_fact(d, "@latent") == NULL);
     if (!spw_draft_on(d, "@has_streams")) s->streams = 0;
     s->untied = spw_draft_on(d, "@untied");
@@ -154,7 +102,12 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
     read_activation(d, s);
     if (s->kv_heads == 0 || (grouped != NULL && strcmp(grouped, "false") == 0)) s->kv_heads = s->heads;
     if (s->expert_ffn == 0) s->expert_ffn = s->ffn;
-    return SPW_OK;
+    *ok = layers == NULL || (spw_layer_list_read(layers, s->layers, &s->sparse) &&
+                             (s->layers == 0 || s->sparse.layers == s->layers));
+    return *ok ? SPW_OK
+               : spw_draft_note_fact(d, SPW_NOTE_LACKS, "@moe_layers",
+                                     "which layers have experts is said by a number, or by lists of 0 and 1 as "
+                                     "([0]*3+[1]*58), one for each of num_layers: write so, or give --model NAME");
 }
 
 static bool alike(size_t said, size_t there) { return said == 0 || said == there; }

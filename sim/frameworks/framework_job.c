@@ -34,15 +34,23 @@ static bool is_given(const spw_job_override *override, size_t overrides, const c
 }
 
 enum { MODEL_TEXT = SPW_ENTRY_NAME + SPW_NOTE_WHY + 80 };
+static bool says_model(const char *fact) {
+    static const char *const facts[] = {"@model_name", "@flavor", "@moe_layers", "@pattern", NULL};
+    const char *const *f = facts;
+    while (*f != NULL && strcmp(*f, fact) != 0) f++;
+    return *f != NULL;
+}
+
 /* What is wrong with the model that the file names, or with its sizes; NULL: neither is there. */
 static const char *named_model(const spw_draft *d, char text[MODEL_TEXT]) {
     for (size_t i = 0; i < d->facts; i++) {
         const spw_draft_fact_entry *f = &d->fact[i];
-        if (strcmp(f->name, "@model_name") != 0 && strcmp(f->name, "@flavor") != 0) continue;
+        if (!says_model(f->name)) continue;
         for (size_t n = 0; n < d->notes; n++) {
             if (d->note[n].entry == NULL || d->note[n].entry != f->entry) continue;
-            (void)snprintf(text, MODEL_TEXT, "%.60s '%.60s': %.240s, or --model config.json", d->note[n].name,
-                           d->note[n].value, d->note[n].why);
+            (void)snprintf(text, MODEL_TEXT, "%.60s '%.60s': %.240s%s", d->note[n].name, d->note[n].value,
+                           d->note[n].why,
+                           strstr(d->note[n].why, "--model") != NULL ? ", or --model config.json" : "");
             return text;
         }
     }
@@ -301,13 +309,18 @@ static size_t count_of(const spw_draft *d, spw_note_kind kind) {
     return count;
 }
 
-/* Names of one heading, or of another, as many as fit. */
+static bool is_under(const spw_draft_note *n, bool unset) {
+    return unset ? n->kind == SPW_NOTE_UNSAID : n->kind == SPW_NOTE_LACKS || n->kind == SPW_NOTE_MORE;
+}
+
+/* Names of one heading, or of another, once each, as many as fit. */
 static void print_some(const spw_draft *d, bool unset, FILE *out) {
     size_t used = 0, left = 0;
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
-        if (unset ? n->kind != SPW_NOTE_UNSAID : n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_MORE)
-            continue;
+        size_t first = 0;
+        while (first < i && (!is_under(&d->note[first], unset) || strcmp(d->note[first].name, n->name) != 0)) first++;
+        if (!is_under(n, unset) || first < i) continue;
         if (used > MOST_SUMMARY) {
             left++;
             continue;

@@ -25,16 +25,16 @@ static const char *repeat(const char *at, size_t from, spw_layer_list *out) {
     return end;
 }
 
-/* "[0,1]": its numbers. */
+/* "0,1" and where they end. */
 static const char *read_numbers(const char *at, spw_layer_list *out) {
-    for (at = skip(at + 1); *at == '0' || *at == '1';) {
+    for (at = skip(at); *at == '0' || *at == '1';) {
         if (out->layers == SPW_MODEL_MAX_LAYERS) return NULL;
         out->has[out->layers++] = *at == '1';
         at = skip(at + 1);
         if (*at != ',') break;
         at = skip(at + 1);
     }
-    return *at == ']' ? at + 1 : NULL;
+    return at;
 }
 
 /* Lists between '+'. `open`: begins of brackets that are not closed yet, of which few are enough. */
@@ -47,8 +47,8 @@ static bool read_sum(const char *at, spw_layer_list *out) {
             at++;
         } else if (list && *at == '[') {
             const size_t from = out->layers;
-            at = read_numbers(at, out);
-            if (at != NULL) at = repeat(at, from, out);
+            at = read_numbers(at + 1, out);
+            at = at != NULL && *at == ']' ? repeat(at + 1, from, out) : NULL;
             list = false;
         } else if (!list && *at == ')' && depth > 0) {
             at = repeat(at + 1, open[--depth], out);
@@ -64,6 +64,10 @@ static bool read_sum(const char *at, spw_layer_list *out) {
 
 bool spw_layer_list_read(const char *text, size_t layers, spw_layer_list *out) {
     *out = (spw_layer_list){.layers = 0};
+    if (strchr(text, ',') != NULL && strchr(text, '[') == NULL) { /* a list of YAML */
+        const char *end = read_numbers(text, out);
+        return end != NULL && *end == '\0';
+    }
     if (text[strspn(text, "0123456789")] != '\0') return read_sum(text, out) && out->layers > 0;
     const unsigned long every = strtoul(text, NULL, 10);
     if (every == 0 || layers == 0 || layers > SPW_MODEL_MAX_LAYERS) return false;

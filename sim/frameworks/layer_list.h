@@ -10,7 +10,7 @@ typedef struct spw_layer_list {
 } spw_layer_list;
 
 /* "2": every second of `layers` layers, from the first on. "([0]*3+[1]*58)", "[0,1]*24": Python's lists of 0 and 1, one after the
- * other, repeated. False: it is neither, or of more layers than a model has. */
+ * other, repeated; or one without brackets, "0,1,1". False: it is neither, or of more layers than a model has. */
 bool spw_layer_list_read(const char *text, size_t layers, spw_layer_list *out);
 
 /* As Python's lists, of which one that is repeated stands once: SPW_ECONFIG where they do not fit. */
