@@ -1,5 +1,5 @@
 /* A job in the names of Megatron-Core: rules_megatron.c the other way. */
-#include "sim/frameworks/layer_list.h"
+#include "sim/frameworks/model/layer_list.h"
 #include "sim/frameworks/rules.h"
 
 #include "sim/job/job.h"
@@ -254,9 +254,9 @@ static spw_status express_layers(spw_flag_draft *f) {
         if (m->mixer[k].recurrence.kind == SPW_RECURRENCE_MAMBA2) mamba = &m->mixer[k];
     if (m->half_layers && mamba != NULL && m->layers < sizeof layers) {
         for (size_t i = 0; i < m->layers; i++)
-            layers[i] = !m->is_bare[i]                         ? (m->is_moe[i] ? 'E' : '-')
+            layers[i] = !m->is_bare[i]                       ? (m->is_moe[i] ? 'E' : '-')
                         : &m->mixer[m->mixer_of[i]] == mamba ? 'M'
-                                                              : '*';
+                                                             : '*';
         SPW_TRY(spw_flags_say(f, "@pattern", layers));
         SPW_TRY(spw_flags_say_count(f, "@mamba_heads", mamba->recurrence.value_heads));
         SPW_TRY(spw_flags_say_count(f, "@mamba_head_dim", mamba->recurrence.value));

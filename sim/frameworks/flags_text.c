@@ -52,7 +52,8 @@ static void print_arguments(const spw_flag_draft *f, FILE *out) {
     print_exports(f, out);
     print_launcher(f, out);
     bool hybrid = false;
-    for (size_t i = 0; i < f->flags; i++) hybrid = hybrid || strstr(f->flag[i].name, "hybrid_") == f->flag[i].name;
+    for (size_t i = 0; i < f->flags; i++)
+        hybrid = hybrid || strstr(f->flag[i].name, "hybrid_") == f->flag[i].name;
     fprintf(out, " pretrain_%s.py", hybrid ? "mamba" : "gpt");
     for (size_t i = 0; i < f->flags; i++) {
         const spw_flag *flag = &f->flag[i];

@@ -14,12 +14,9 @@ static const spw_word_pair bf16_words[] = {{"true", "true"},
                                            {"full", "full"},
                                            {NULL, NULL}},
                            mixed_words[] = {{"no", "no"}, {"bf16", "bf16"}, {"fp16", "fp16"}, {NULL, NULL}},
-                           checkpoints[] = {{"true", "true"},
-                                            {"false", "false"},
-                                            {"offload", "offload"},
-                                            {"offload_disk", "offload"},
-                                            {"unsloth", "offload"},
-                                            {NULL, NULL}},
+                           checkpoints[] = {{"true", "true"},       {"false", "false"},
+                                            {"offload", "offload"}, {"offload_disk", "offload"},
+                                            {"unsloth", "offload"}, {NULL, NULL}},
                            turned[] = {{"true", "false"}, {"false", "true"}, {NULL, NULL}};
 
 static const spw_framework_row deepspeed_rows[] = {
@@ -404,8 +401,8 @@ static spw_status note_optimizer(spw_draft *d, const char *optimizer) {
     return spw_draft_note_less(
         d, "@optimizer",
         small ? "moments of 4 or 8 bits are not modelled; they are planned in the optimizer's format"
-            : "of optimizers Adam is modelled; AdamW is planned, with two moments of every trained "
-              "parameter");
+              : "of optimizers Adam is modelled; AdamW is planned, with two moments of every trained "
+                "parameter");
 }
 
 /* FSDP's own checkpointing is of every wrapped layer, as gradient_checkpointing's. */
@@ -414,7 +411,8 @@ static spw_status compose_remat(spw_draft *d, const spw_tuner *tuner) {
                own = spw_draft_on(d, "@checkpoint") || hosted;
     if (hosted) {
         const spw_status status = spw_draft_note_less(
-            d, "@checkpoint", "inputs of layers go to the host, whose copies are not timed; they are planned on the GPU");
+            d, "@checkpoint",
+            "inputs of layers go to the host, whose copies are not timed; they are planned on the GPU");
         if (status != SPW_OK) return status;
     }
     if (fsdp || own) return spw_draft_put(d, "remat", "full", fsdp ? "@fsdp_checkpoint" : "@checkpoint");

@@ -329,7 +329,8 @@ static void print_some(const spw_draft *d, bool unset, FILE *out) {
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
         size_t first = 0;
-        while (first < i && (!is_under(&d->note[first], unset) || strcmp(d->note[first].name, n->name) != 0)) first++;
+        while (first < i && (!is_under(&d->note[first], unset) || strcmp(d->note[first].name, n->name) != 0))
+            first++;
         if (!is_under(n, unset) || first < i) continue;
         if (used > MOST_SUMMARY) {
             left++;

@@ -2,28 +2,23 @@
  * configuration, with a few of their own. */
 #include "sim/frameworks/rules.h"
 
-static const spw_word_pair yes_no[] = {{"true", "true"}, {"false", "false"}, {NULL, NULL}},
-                           turned[] = {{"true", "false"}, {"false", "true"}, {NULL, NULL}},
-                           formats[] = {{"fp32", "fp32"},
-                                        {"bf16", "bf16"},
-                                        {"torch.float32", "fp32"},
-                                        {"torch.bfloat16", "bf16"},
-                                        {"float32", "fp32"},
-                                        {"bfloat16", "bf16"},
-                                        {NULL, NULL}},
-                           optimizers[] = {{"adam", "adam"},
-                                           {"muon", "muon"},
-                                           {"dist_muon", "muon"},
-                                           {NULL, NULL}},
-                           softmaxes[] = {{"learnable", "true"},
-                                          {"vanilla", "false"},
-                                          {"off-by-one", "false"},
-                                          {NULL, NULL}},
-                           graph_kinds[] = {{"none", "none"},
-                                            {"local", "local"},
-                                            {"transformer_engine", "transformer_engine"},
-                                            {"full_iteration", "full_iteration"},
-                                            {NULL, NULL}};
+static const spw_word_pair
+    yes_no[] = {{"true", "true"}, {"false", "false"}, {NULL, NULL}},
+    turned[] = {{"true", "false"}, {"false", "true"}, {NULL, NULL}},
+    formats[] = {{"fp32", "fp32"},
+                 {"bf16", "bf16"},
+                 {"torch.float32", "fp32"},
+                 {"torch.bfloat16", "bf16"},
+                 {"float32", "fp32"},
+                 {"bfloat16", "bf16"},
+                 {NULL, NULL}},
+    optimizers[] = {{"adam", "adam"}, {"muon", "muon"}, {"dist_muon", "muon"}, {NULL, NULL}},
+    softmaxes[] = {{"learnable", "true"}, {"vanilla", "false"}, {"off-by-one", "false"}, {NULL, NULL}},
+    graph_kinds[] = {{"none", "none"},
+                     {"local", "local"},
+                     {"transformer_engine", "transformer_engine"},
+                     {"full_iteration", "full_iteration"},
+                     {NULL, NULL}};
 
 #define OVERLAP "hidden behind work or not, it is not told apart; times have the share that was fitted"
 #define KERNEL "which kernel computes it is not told apart"

@@ -71,7 +71,8 @@ typedef struct formats {
 /* Weights of 4 or 8 bits have 16 planned in their place: with bitsandbytes transformers loads all others so, too. */
 static bool has_low_bits(const spw_draft *d) {
     for (size_t i = 0; i < d->notes; i++)
-        if (d->note[i].kind == SPW_NOTE_LACKS && strcmp(d->note[i].why, SPW_TUNING_LOW_BITS) == 0) return true;
+        if (d->note[i].kind == SPW_NOTE_LACKS && strcmp(d->note[i].why, SPW_TUNING_LOW_BITS) == 0)
+            return true;
     return false;
 }
 

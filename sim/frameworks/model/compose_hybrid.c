@@ -61,10 +61,11 @@ cleanup:
 
 static spw_status write_config(spw_draft *d, const char *pattern, char text[SPW_JOB_NAME], bool *vocabulary) {
     spw_status status = SPW_OK;
-    (void)snprintf(text, SPW_JOB_NAME,
-                   "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"%s\", \"conv_kernel\": 4, "
-                   "\"use_conv_bias\": true, \"mlp_hidden_act\": \"relu2\"",
-                   pattern);
+    (void)snprintf(
+        text, SPW_JOB_NAME,
+        "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"%s\", \"conv_kernel\": 4, "
+        "\"use_conv_bias\": true, \"mlp_hidden_act\": \"relu2\"",
+        pattern);
     add(text, "num_hidden_layers", strlen(pattern));
     for (size_t i = 0; i < sizeof hybrid_sizes / sizeof *hybrid_sizes; i++) {
         size_t value = 0;
@@ -72,13 +73,15 @@ static spw_status write_config(spw_draft *d, const char *pattern, char text[SPW_
         add(text, hybrid_sizes[i].key, value);
     }
     SPW_TRY(add_made(d, text));
-    for (size_t i = 0; i < sizeof as_nemotron / sizeof *as_nemotron; i++) (void)spw_draft_fact(d, as_nemotron[i]);
+    for (size_t i = 0; i < sizeof as_nemotron / sizeof *as_nemotron; i++)
+        (void)spw_draft_fact(d, as_nemotron[i]);
     *vocabulary = spw_draft_fact(d, "@vocabulary") != NULL;
     const size_t used = strlen(text);
     (void)snprintf(text + used, SPW_JOB_NAME - used, ", \"tie_word_embeddings\": %s}",
                    spw_draft_on(d, "@untied") ? "false" : "true");
     if (text[strlen(text) - 1] != '}')
-        SPW_TRY(spw_fail(SPW_ECONFIG, "%s: the model's sizes have more than %d letters; give --model config.json",
+        SPW_TRY(spw_fail(SPW_ECONFIG,
+                         "%s: the model's sizes have more than %d letters; give --model config.json",
                          d->where, SPW_JOB_NAME - 1));
 
 cleanup:
@@ -104,7 +107,8 @@ static spw_status find_preset(const spw_draft *d, const char *text, bool vocabul
     SPW_TRY(spw_model_parse(d->where, text, strlen(text), said));
     for (const char *const *name = spw_model_presets(); *name != NULL && *found == NULL; name++) {
         SPW_TRY(spw_model_read(*name, NULL, preset));
-        const size_t more = said->vocab > preset->vocab ? said->vocab - preset->vocab : preset->vocab - said->vocab;
+        const size_t more =
+            said->vocab > preset->vocab ? said->vocab - preset->vocab : preset->vocab - said->vocab;
         if (alike(preset, said) && (!vocabulary || 100 * more <= preset->vocab)) *found = *name;
     }
 
@@ -120,7 +124,8 @@ static const char *refusal(spw_draft *d, const char *pattern, size_t layers) {
         return "of the letters of a hybrid model's layers M, *, E and - are read: give --model NAME";
     if (strchr(pattern, 'E') == NULL) return "it has no experts; models without them are not planned";
     if (layers > 0 && layers != strlen(pattern)) return "it has not one letter for each of num_layers";
-    if (spw_draft_on(d, "@gated")) return "a hybrid's experts are read without a gate (swiglu): give --model NAME";
+    if (spw_draft_on(d, "@gated"))
+        return "a hybrid's experts are read without a gate (swiglu): give --model NAME";
     if (spw_draft_fact(d, "@hidden") == NULL || spw_draft_fact(d, "@heads") == NULL ||
         spw_draft_fact(d, "@experts") == NULL || spw_draft_fact(d, "@top_k") == NULL)
         return "beside it hidden size, heads, experts and choices are not all said: give --model NAME";
@@ -144,8 +149,9 @@ spw_status spw_compose_hybrid(spw_draft *d) {
     SPW_TRY(write_config(d, pattern, text, &vocabulary));
     SPW_TRY(find_preset(d, text, vocabulary, &found));
     if (found == NULL && !vocabulary)
-        return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@pattern",
-                                   "no preset has its sizes, and the file does not say its vocabulary: give --model NAME");
+        return spw_draft_note_fact(
+            d, SPW_NOTE_LACKS, "@pattern",
+            "no preset has its sizes, and the file does not say its vocabulary: give --model NAME");
     if (found == NULL) {
         SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: of the file's sizes",
                                     "no preset has them; layers as Nemotron-H's"));

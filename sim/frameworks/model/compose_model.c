@@ -1,4 +1,4 @@
-#include "sim/frameworks/layer_list.h"
+#include "sim/frameworks/model/layer_list.h"
 #include "sim/frameworks/rules.h"
 
 #include "base/memory.h"
@@ -105,9 +105,10 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
     *ok = layers == NULL || (spw_layer_list_read(layers, s->layers, &s->sparse) &&
                              (s->layers == 0 || s->sparse.layers == s->layers));
     return *ok ? SPW_OK
-               : spw_draft_note_fact(d, SPW_NOTE_LACKS, "@moe_layers",
-                                     "which layers have experts is said by a number, or by lists of 0 and 1 as "
-                                     "([0]*3+[1]*58), one for each of num_layers: write so, or give --model NAME");
+               : spw_draft_note_fact(
+                     d, SPW_NOTE_LACKS, "@moe_layers",
+                     "which layers have experts is said by a number, or by lists of 0 and 1 as "
+                     "([0]*3+[1]*58), one for each of num_layers: write so, or give --model NAME");
 }
 
 static bool alike(size_t said, size_t there) { return said == 0 || said == there; }
@@ -231,7 +232,8 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
                    s->sigmoid ? ", \"scoring_func\": \"sigmoid\"" : "",
                    s->bias ? ", \"topk_method\": \"noaux_tc\"" : "", s->untied ? "false" : "true");
     if (text[strlen(text) - 1] != '}')
-        return spw_fail(SPW_ECONFIG, "%s: the model's sizes have more than %zu letters; give --model config.json",
+        return spw_fail(SPW_ECONFIG,
+                        "%s: the model's sizes have more than %zu letters; give --model config.json",
                         d->where, sizeof text - 1);
     return spw_draft_put_text(d, "model", text, "@layers");
 }

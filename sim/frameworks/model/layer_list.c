@@ -1,4 +1,4 @@
-#include "sim/frameworks/layer_list.h"
+#include "sim/frameworks/model/layer_list.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -104,7 +104,8 @@ spw_status spw_layer_list_write(const spw_model *m, char *out, size_t size) {
     out[0] = '\0';
     SPW_TRY(append(out, size, "("));
     if (period > 1 && period < m->layers) {
-        for (size_t i = 0; i < period; i++) SPW_TRY(append(out, size, "%s%d", i > 0 ? "," : "[", m->is_moe[i]));
+        for (size_t i = 0; i < period; i++)
+            SPW_TRY(append(out, size, "%s%d", i > 0 ? "," : "[", m->is_moe[i]));
         SPW_TRY(append(out, size, "]*%zu", m->layers / period));
     }
     for (size_t i = period > 1 && period < m->layers ? m->layers : 0, next = i; i < m->layers; i = next) {

@@ -1,6 +1,6 @@
 /* Which layers have experts, in the words of Megatron-Core's moe_layer_freq. */
-#ifndef SPW_SIM_FRAMEWORKS_LAYER_LIST_H
-#define SPW_SIM_FRAMEWORKS_LAYER_LIST_H
+#ifndef SPW_SIM_FRAMEWORKS_MODEL_LAYER_LIST_H
+#define SPW_SIM_FRAMEWORKS_MODEL_LAYER_LIST_H
 
 #include "sim/model/model.h"
 
