@@ -17,7 +17,6 @@ static const struct {
 } hybrid_sizes[] = {{"@hidden", "hidden_size", 0},
                     {"@vocabulary", "vocab_size", PLACEHOLDER},
                     {"@heads", "num_attention_heads", 0},
-                    {"@ffn", "intermediate_size", 0},
                     {"@experts", "n_routed_experts", 0},
                     {"@top_k", "num_experts_per_tok", 0},
                     {"@shared_ffn", "moe_shared_expert_intermediate_size", 0},
@@ -45,6 +44,7 @@ static spw_status add_made(spw_draft *d, char text[SPW_JOB_NAME]) {
     SPW_TRY(spw_draft_count(d, "@hidden", 1, 0, &hidden));
     SPW_TRY(spw_draft_count(d, "@heads", 1, 1, &heads));
     SPW_TRY(spw_draft_count(d, "@ffn", 1, 4 * hidden, &ffn));
+    add(text, "intermediate_size", ffn);
     SPW_TRY(spw_draft_count(d, "@expert_ffn", 1, ffn, &value));
     add(text, "moe_intermediate_size", value);
     SPW_TRY(spw_draft_count(d, "@kv_heads", 1, heads, &value));

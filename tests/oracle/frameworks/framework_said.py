@@ -360,6 +360,12 @@ def check_layers():
         path.write_text(TURNS + f" --moe-layer-freq '{freq}'")
         got = asked.run(PROGRAM, "explain", "--from", path, "--cluster", "h100", "--stack", "none", "--format", "json")
         check(got.returncode == 0 and f"{sparse * 128 * expert:g}"[:6] in got.stdout, f"{freq}: {sparse * 128 * expert:g} is not in {got.stdout[:400]} {got.stderr}")
+    small = HYBRID.replace(NANO, "MEM*E-").replace(" --num-layers 52", "").replace(" --ffn-hidden-size 1856", "").replace("--mamba-num-heads 64", "")
+    path.write_text(small)  # what is not said: an FFN of four times the hidden size, twice as many columns of Mamba's as of the state, heads of 64
+    config = json.loads(json.loads(asked.run(PROGRAM, "job", "--from", path, "--cluster", "h100", "--format", "json").stdout)["job"]["model"])
+    for key, value in (("intermediate_size", 4 * 2688), ("moe_intermediate_size", 4 * 2688), ("mamba_num_heads", 2 * 2688 // 64), ("ssm_state_size", 128),
+                       ("num_hidden_layers", 6), ("hybrid_override_pattern", "MEM*E-")):
+        check(config[key] == value, f"hybrid: {key} is {config[key]}, should be {value}")
     for model, words in (("llama-4-maverick", "--moe-layer-freq '([0,1]*24)'"), ("deepseek-v3", "--moe-layer-freq '([0]*3+[1]*58)'"),
                          ("nemotron-3-nano", f"pretrain_mamba.py --hybrid-override-pattern '{NANO}'"), ("gpt-oss-20b", "--softmax-type learnable"),
                          ("nemotron-3-super", "--moe-latent-size 1024"),
