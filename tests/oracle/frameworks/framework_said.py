@@ -388,7 +388,7 @@ def check_layers():
 def check_names():
     """Names of repositories and their variants for --model; what may be a file is one."""
     for name, preset in (("qwen3-30b-a3b-thinking-2507", "qwen3-30b-a3b"), ("deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"),
-                         ("deepseek-v3.1", "deepseek-v3"), ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
+                         ("deepseek-v3.1", "deepseek-v3"), ("deepseek_v3", "deepseek-v3"), ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
                          ("llama-4-maverick-17b-128e-instruct", "llama-4-maverick"), ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16", "nemotron-3-nano"),
                          ("deepseek-v3.2-exp", "deepseek-v3.2"), ("ring-1t", "ling-1t")):
         got = asked.run(PROGRAM, "model", name, "--format", "json")
