@@ -1,4 +1,5 @@
 /* A job in the names of Megatron-Core: rules_megatron.c the other way. */
+#include "sim/frameworks/model/layer_list.h"
 #include "sim/frameworks/rules.h"
 
 #include "sim/job/job.h"
@@ -243,12 +244,39 @@ cleanup:
     return status;
 }
 
+/* Which layers have experts; of models whose layers are Mamba-2, attention or an FFN alone, a letter a layer. */
+static spw_status express_layers(spw_flag_draft *f) {
+    const spw_model *m = &f->job->model;
+    char layers[SPW_FLAG_VALUE] = "";
+    const spw_mixer *mamba = NULL;
+    spw_status status = SPW_OK;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        if (m->mixer[k].recurrence.kind == SPW_RECURRENCE_MAMBA2) mamba = &m->mixer[k];
+    if (m->half_layers && mamba != NULL && m->layers < sizeof layers) {
+        for (size_t i = 0; i < m->layers; i++)
+            layers[i] = !m->is_bare[i]                       ? (m->is_moe[i] ? 'E' : '-')
+                        : &m->mixer[m->mixer_of[i]] == mamba ? 'M'
+                                                             : '*';
+        SPW_TRY(spw_flags_say(f, "@pattern", layers));
+        SPW_TRY(spw_flags_say_count(f, "@mamba_heads", mamba->recurrence.value_heads));
+        SPW_TRY(spw_flags_say_count(f, "@mamba_head_dim", mamba->recurrence.value));
+        SPW_TRY(spw_flags_say_count(f, "@mamba_state", mamba->recurrence.key));
+        SPW_TRY(spw_flags_say_count(f, "@mamba_groups", mamba->recurrence.key_heads));
+        if (m->latent > 0) SPW_TRY(spw_flags_say_count(f, "@latent_experts", m->latent));
+    } else if (m->moe_layers < m->layers) {
+        SPW_TRY(spw_layer_list_write(m, layers, sizeof layers));
+        SPW_TRY(spw_flags_say(f, "@moe_layers", layers));
+    }
+
+cleanup:
+    return status;
+}
+
 /* Sizes by which the model is known again. */
 static spw_status express_model(spw_flag_draft *f) {
     const spw_model *m = &f->job->model;
     const spw_attention_size *of = spw_attention_kind_of(m)->sizes;
     const bool latent = of != NULL;
-    char layers[64];
     const struct {
         const char *fact;
         size_t value;
@@ -274,10 +302,8 @@ static spw_status express_model(spw_flag_draft *f) {
     if (m->streams > 1) SPW_TRY(spw_flags_say(f, "@has_streams", "true"));
     if (latent) SPW_TRY(spw_flags_say(f, "@latent", "true"));
     if (!latent && m->kv_heads != m->heads) SPW_TRY(spw_flags_say(f, "@grouped_query", "true"));
-    if (m->moe_layers < m->layers) {
-        (void)snprintf(layers, sizeof layers, "([0]*%zu+[1]*%zu)", m->layers - m->moe_layers, m->moe_layers);
-        SPW_TRY(spw_flags_say(f, "@moe_layers", layers));
-    }
+    SPW_TRY(express_layers(f));
+    if (m->attention_sinks) SPW_TRY(spw_flags_say(f, "@sinks", "true"));
     SPW_TRY(spw_flags_say(f, "@untied", m->tied_embeddings ? "false" : "true"));
     SPW_TRY(spw_flags_say(f, "@gated", spw_expert_matrices(m) == 3 ? "true" : "false"));
     SPW_TRY(spw_flags_say(f, "@biases", m->expert_bias ? "true" : "false"));

@@ -280,6 +280,9 @@ static void print_comments(const spw_flag_draft *f, const char *doubts, FILE *ou
         if (*doubt == '\n') doubt++;
     }
     if (line != NULL) fprintf(out, "# yours to add:\n");
+    if (!f->same_model && f->framework->print != SPW_PRINT_PAIRS && f->framework->print != SPW_PRINT_DOTTED)
+        fprintf(out,
+                "#   parts of the model that its sizes below do not say, without which it is another one\n");
     for (; line != NULL && *line != NULL; line++)
         if (!is_printed(f, *line)) fprintf(out, "#   %s\n", *line);
 }

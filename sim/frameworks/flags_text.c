@@ -51,7 +51,10 @@ static void print_arguments(const spw_flag_draft *f, FILE *out) {
     char value[SPW_FLAG_VALUE];
     print_exports(f, out);
     print_launcher(f, out);
-    fprintf(out, " pretrain_gpt.py");
+    bool hybrid = false;
+    for (size_t i = 0; i < f->flags; i++)
+        hybrid = hybrid || strstr(f->flag[i].name, "hybrid_") == f->flag[i].name;
+    fprintf(out, " pretrain_%s.py", hybrid ? "mamba" : "gpt");
     for (size_t i = 0; i < f->flags; i++) {
         const spw_flag *flag = &f->flag[i];
         const char *name = switch_of(flag);

@@ -14,6 +14,9 @@ static const spw_word_pair bf16_words[] = {{"true", "true"},
                                            {"full", "full"},
                                            {NULL, NULL}},
                            mixed_words[] = {{"no", "no"}, {"bf16", "bf16"}, {"fp16", "fp16"}, {NULL, NULL}},
+                           checkpoints[] = {{"true", "true"},       {"false", "false"},
+                                            {"offload", "offload"}, {"offload_disk", "offload"},
+                                            {"unsloth", "offload"}, {NULL, NULL}},
                            turned[] = {{"true", "false"}, {"false", "true"}, {NULL, NULL}};
 
 static const spw_framework_row deepspeed_rows[] = {
@@ -73,7 +76,7 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "quantization_bit", .why = SPW_TUNING_LOW_BITS, .less = true},
     {.theirs = "bnb_4bit_*"},
     {.theirs = "use_bnb_nested_quant"},
-    {.theirs = "gradient_checkpointing", .ours = "@checkpoint", .values = yes_no},
+    {.theirs = "gradient_checkpointing", .ours = "@checkpoint", .values = checkpoints},
     {.theirs = "gradient_checkpointing_kwargs*"},
     {.theirs = "activation_offloading",
      .why = "activations in the host's memory are not modelled under these schemes"},
@@ -391,20 +394,27 @@ static spw_status assume_sizes(spw_draft *d, const spw_tuner *tuner) {
 
 /* Planned is Adam; others have fewer moments, or smaller ones. */
 static spw_status note_optimizer(spw_draft *d, const char *optimizer) {
-    if (optimizer == NULL || (strstr(optimizer, "adam") == optimizer && strstr(optimizer, "8bit") == NULL &&
-                              strstr(optimizer, "mini") == NULL))
-        return SPW_OK;
+    if (optimizer == NULL) return SPW_OK;
+    const bool small = strstr(optimizer, "8bit") != NULL || strstr(optimizer, "4bit") != NULL ||
+                       strstr(optimizer, "fp8") != NULL;
+    if (!small && strstr(optimizer, "adam") == optimizer && strstr(optimizer, "mini") == NULL) return SPW_OK;
     return spw_draft_note_less(
         d, "@optimizer",
-        strstr(optimizer, "8bit") != NULL
-            ? "moments of 8 bits are not modelled; they are planned in the optimizer's format"
-            : "of optimizers Adam is modelled; AdamW is planned, with two moments of every trained "
-              "parameter");
+        small ? "moments of 4 or 8 bits are not modelled; they are planned in the optimizer's format"
+              : "of optimizers Adam is modelled; AdamW is planned, with two moments of every trained "
+                "parameter");
 }
 
 /* FSDP's own checkpointing is of every wrapped layer, as gradient_checkpointing's. */
 static spw_status compose_remat(spw_draft *d, const spw_tuner *tuner) {
-    const bool fsdp = spw_draft_on(d, "@fsdp_checkpoint"), own = spw_draft_on(d, "@checkpoint");
+    const bool fsdp = spw_draft_on(d, "@fsdp_checkpoint"), hosted = spw_draft_is(d, "@checkpoint", "offload"),
+               own = spw_draft_on(d, "@checkpoint") || hosted;
+    if (hosted) {
+        const spw_status status = spw_draft_note_less(
+            d, "@checkpoint",
+            "inputs of layers go to the host, whose copies are not timed; they are planned on the GPU");
+        if (status != SPW_OK) return status;
+    }
     if (fsdp || own) return spw_draft_put(d, "remat", "full", fsdp ? "@fsdp_checkpoint" : "@checkpoint");
     if (spw_draft_fact(d, "@checkpoint") != NULL) return spw_draft_put(d, "remat", "none", "@checkpoint");
     return assume_remat(d, tuner);

@@ -34,15 +34,23 @@ static bool is_given(const spw_job_override *override, size_t overrides, const c
 }
 
 enum { MODEL_TEXT = SPW_ENTRY_NAME + SPW_NOTE_WHY + 80 };
+static bool says_model(const char *fact) {
+    static const char *const facts[] = {"@model_name", "@flavor", "@moe_layers", "@pattern", NULL};
+    const char *const *f = facts;
+    while (*f != NULL && strcmp(*f, fact) != 0) f++;
+    return *f != NULL;
+}
+
 /* What is wrong with the model that the file names, or with its sizes; NULL: neither is there. */
 static const char *named_model(const spw_draft *d, char text[MODEL_TEXT]) {
     for (size_t i = 0; i < d->facts; i++) {
         const spw_draft_fact_entry *f = &d->fact[i];
-        if (strcmp(f->name, "@model_name") != 0 && strcmp(f->name, "@flavor") != 0) continue;
+        if (!says_model(f->name)) continue;
         for (size_t n = 0; n < d->notes; n++) {
             if (d->note[n].entry == NULL || d->note[n].entry != f->entry) continue;
-            (void)snprintf(text, MODEL_TEXT, "%.60s '%.60s': %.240s, or --model config.json", d->note[n].name,
-                           d->note[n].value, d->note[n].why);
+            (void)snprintf(text, MODEL_TEXT, "%.60s '%.60s': %.240s%s", d->note[n].name, d->note[n].value,
+                           d->note[n].why,
+                           strstr(d->note[n].why, "--model") != NULL ? ", or --model config.json" : "");
             return text;
         }
     }
@@ -90,6 +98,13 @@ static bool is_sized(const spw_job_override *override, size_t overrides) {
     return false;
 }
 
+/* Slices of TPUs, whose chips are linked whatever host they are in: as many as the axes between them say. */
+static size_t slices_of(const spw_draft *d) {
+    size_t out = 1;
+    for (size_t i = 0; i < SPW_AXES; i++) out *= d->mesh.nodes[i] > 0 ? d->mesh.nodes[i] : 1;
+    return out;
+}
+
 /* What the framework makes of this cluster, unless an option says who shares the weights. */
 static spw_status settle(const spw_draft *d, const spw_job_override *override, size_t overrides,
                          spw_settled *out) {
@@ -112,8 +127,11 @@ static spw_status settle(const spw_draft *d, const spw_job_override *override, s
     SPW_TRY(SPW_ALLOC(1, &cluster));
     SPW_TRY(spw_cluster_read(plain, NULL, cluster));
     const bool all = is_sized(override, overrides) && !is_given(override, overrides, "gpus");
-    const size_t gpus = said != NULL && !all ? strtoul(said, NULL, 10) : 0, node = cluster->gpus_per_node;
-    if (gpus == 0)
+    const size_t gpus = said != NULL && !all ? strtoul(said, NULL, 10) : 0, node = cluster->gpus_per_node,
+                 chips = gpus > 0 ? gpus : cluster->nodes * node, slices = slices_of(d);
+    if (d->mesh.there && cluster->gpu_generation == SPW_GPU_NONE && chips % slices == 0)
+        status = d->framework->settle(d, cluster->name, slices, chips / slices, out);
+    else if (gpus == 0)
         status = d->framework->settle(d, cluster->name, cluster->nodes, node, out);
     else
         status = d->framework->settle(d, cluster->name, gpus > node ? gpus / node : 1,
@@ -301,13 +319,19 @@ static size_t count_of(const spw_draft *d, spw_note_kind kind) {
     return count;
 }
 
-/* Names of one heading, or of another, as many as fit. */
+static bool is_under(const spw_draft_note *n, bool unset) {
+    return unset ? n->kind == SPW_NOTE_UNSAID : n->kind == SPW_NOTE_LACKS || n->kind == SPW_NOTE_MORE;
+}
+
+/* Names of one heading, or of another, once each, as many as fit. */
 static void print_some(const spw_draft *d, bool unset, FILE *out) {
     size_t used = 0, left = 0;
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
-        if (unset ? n->kind != SPW_NOTE_UNSAID : n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_MORE)
-            continue;
+        size_t first = 0;
+        while (first < i && (!is_under(&d->note[first], unset) || strcmp(d->note[first].name, n->name) != 0))
+            first++;
+        if (!is_under(n, unset) || first < i) continue;
         if (used > MOST_SUMMARY) {
             left++;
             continue;

@@ -121,13 +121,14 @@ static const char *const marks[] = {"training.local_batch_size",
 static const spw_framework_default defaults[] = {
     {"batch.sequence_length", "2048"}, {"batch.sequences_per_gpu", "8"}, {NULL, NULL}};
 
-/* model.name and model.flavor: the trees of torchtitan/models. 16B of deepseek_v3 is no published model. */
+/* model.name and model.flavor: the trees of torchtitan/models. 16B of deepseek_v3 has every size of DeepSeek-V2-Lite. */
 static const struct {
     const char *family, *flavor, *preset;
-} flavors[] = {{"deepseek_v3", "671B", "deepseek-v3"}, {"deepseek_v3", "236B", "deepseek-v2"},
-               {"qwen3", "30B-A3B", "qwen3-30b-a3b"},  {"qwen3", "235B-A22B", "qwen3-235b-a22b"},
-               {"gpt_oss", "20b", "gpt-oss-20b"},      {"gpt_oss", "120b", "gpt-oss-120b"},
-               {"llama4", "17bx16e", "llama-4-scout"}, {"llama4", "17bx128e", "llama-4-maverick"}};
+} flavors[] = {{"deepseek_v3", "671B", "deepseek-v3"},     {"deepseek_v3", "236B", "deepseek-v2"},
+               {"deepseek_v3", "16B", "deepseek-v2-lite"}, {"qwen3", "30B-A3B", "qwen3-30b-a3b"},
+               {"qwen3", "235B-A22B", "qwen3-235b-a22b"},  {"gpt_oss", "20b", "gpt-oss-20b"},
+               {"gpt_oss", "120b", "gpt-oss-120b"},        {"llama4", "17bx16e", "llama-4-scout"},
+               {"llama4", "17bx128e", "llama-4-maverick"}};
 enum { FLAVORS = sizeof flavors / sizeof *flavors };
 
 static spw_status compose_family(spw_draft *d) {

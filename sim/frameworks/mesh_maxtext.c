@@ -213,7 +213,9 @@ spw_status spw_express_maxtext_mesh(spw_flag_draft *f) {
                                   [SPW_AXIS_TENSOR] = job->tensor,
                                   [SPW_AXIS_CONTEXT] = job->context,
                                   [SPW_AXIS_PIPELINE] = job->pipeline};
-    const size_t gpus = spw_job_gpus(job), node = job->cluster.gpus_per_node;
+    const size_t gpus = spw_job_gpus(job);
+    const size_t node =
+        job->cluster.gpu_generation == SPW_GPU_NONE ? gpus : job->cluster.gpus_per_node; /* a slice */
     size_t left = gpus > node ? gpus / node : 1;
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof outer_first / sizeof *outer_first && status == SPW_OK; i++) {

@@ -25,12 +25,11 @@ SPW_MUST_CHECK spw_status spw_compose_gpus(spw_draft *draft);
 /* The model: a preset of the name @model_name, or of the sizes @layers, @hidden ...; sizes that no preset has become a generic model
  * within the job. Where neither does, nothing is put and a note says why. */
 SPW_MUST_CHECK spw_status spw_compose_model(spw_draft *draft);
+/* The same of what says its layers by letters, @pattern. */
+SPW_MUST_CHECK spw_status spw_compose_hybrid(spw_draft *draft);
 /* The same where a model that is named has its own sizes, whatever the file says: MaxText without override_model_config, whose
  * pyconfig.py reads configs/models/NAME.yml over base.yml. */
 SPW_MUST_CHECK spw_status spw_compose_named_model(spw_draft *draft);
-/* out: the preset that a name of a repository, a file or another framework means, "Qwen/Qwen3-30B-A3B-Instruct-2507". NULL: none. */
-const char *spw_model_of_name(const char *name);
-
 /* Back: facts and keys of a job as names of the framework. */
 SPW_MUST_CHECK spw_status spw_express_megatron(spw_flag_draft *flags);
 SPW_MUST_CHECK spw_status spw_express_maxtext(spw_flag_draft *flags);

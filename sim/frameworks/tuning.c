@@ -68,6 +68,14 @@ typedef struct formats {
     const char *weights, *trained, *master, *fact, *why;
 } formats;
 
+/* Weights of 4 or 8 bits have 16 planned in their place: with bitsandbytes transformers loads all others so, too. */
+static bool has_low_bits(const spw_draft *d) {
+    for (size_t i = 0; i < d->notes; i++)
+        if (d->note[i].kind == SPW_NOTE_LACKS && strcmp(d->note[i].why, SPW_TUNING_LOW_BITS) == 0)
+            return true;
+    return false;
+}
+
 /* accelerate 1.13 utils/fsdp_utils.py (fsdp2_prepare_model): what is trained is fp32 under mixed precision, and gathered in bf16; what is
  * frozen stays as it was loaded. Without FSDP2 weights stay as they were loaded (autocast); PEFT makes adapters fp32
  * (autocast_adapter_dtype). Gradients and moments are in the format of what is trained. */
@@ -85,6 +93,8 @@ static formats formats_of(spw_draft *d, const spw_tuner *t, bool frozen, bool sh
                  : strstr(dtype, "float32") != NULL ? "fp32"
                                                     : half;
         if (mixes == NULL) out.fact = "@dtype";
+    } else if (has_low_bits(d)) {
+        loaded = half;
     } else if (t->loads != NULL) {
         loaded = t->loads;
     } else if (mixes == NULL && t->marks[0] != NULL) {

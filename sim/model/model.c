@@ -4,8 +4,13 @@
 #include "sim/model/config/model_json.h"
 #include "sim/read/preset.h"
 
+#include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+enum { NAME_TEXT = 256 }; /* of a name that is compared */
 
 /* Other names under which the presets are known: MaxText's, and the repositories of the published
  * configurations. */
@@ -50,6 +55,15 @@ static const struct alias {
     {"microsoft/Phi-3.5-MoE-instruct", "phi-3.5-moe"},
     {"ai21labs/AI21-Jamba-1.5-Large", "jamba-1.5-large"},
     {"meituan-longcat/LongCat-Flash-Chat", "longcat-flash"},
+    {"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "nemotron-3-nano"},
+    {"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B", "nemotron-3-super"},
+    {"deepseek-ai/DeepSeek-R1", "deepseek-v3"},
+    {"deepseek-ai/DeepSeek-V3.1", "deepseek-v3"},
+    {"deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"},
+    {"qwen3-coder-30b-a3b", "qwen3-30b-a3b"},
+    {"nemotron-3-nano-30b-a3b", "nemotron-3-nano"},
+    {"nemotron-3-super-120b-a12b", "nemotron-3-super"},
+    {"inclusionAI/Ring-1T", "ling-1t"},
     {"deepseek-r1", "deepseek-v3"},
     {"glm-4.6", "glm-4.5"},
 };
@@ -80,10 +94,77 @@ static void name_after(const char *path, char name[SPW_MODEL_NAME]) {
     spw_plain_text(raw, name, SPW_MODEL_NAME); /* it is printed */
 }
 
-const char *spw_model_preset_of(const char *name) {
+/* The preset of an alias; NULL: it is none. */
+static const char *alias_of(const char *name) {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (strcmp(aliases[i].alias, name) == 0) return aliases[i].preset;
-    return name;
+    return NULL;
+}
+
+/* What may stand behind a name and changes no size. */
+static bool is_variant(const char *rest) {
+    static const char *const words[] = {"instruct", "base", "thinking", "chat",     "it",      "hf", "bf16",
+                                        "fp8",      "v0.1", "sft",      "pretrain", "unsloth", NULL};
+    while (*rest == '-' || *rest == '_') {
+        const size_t length = strcspn(++rest, "-_");
+        bool known = length > 0 && strspn(rest, "0123456789") == length;
+        for (const char *const *w = words; *w != NULL && !known; w++)
+            known = strlen(*w) == length && strncasecmp(rest, *w, length) == 0;
+        if (!known) return false;
+        rest += length;
+    }
+    return *rest == '\0';
+}
+
+/* Lower case, '-' for '_', without a folder in front and ".yaml" behind. */
+static void plain(const char *name, char out[NAME_TEXT]) {
+    const char *slash = strrchr(name, '/');
+    (void)snprintf(out, NAME_TEXT, "%s", slash != NULL && slash[1] != '\0' ? slash + 1 : name);
+    for (char *c = out; *c != '\0'; c++) *c = (char)(*c == '_' ? '-' : tolower((unsigned char)*c));
+    for (size_t i = 0; i < 2; i++) {
+        char *end = strstr(out, i == 0 ? ".yaml" : ".yml");
+        if (end != NULL) *end = '\0';
+    }
+}
+
+const char *spw_model_of_name(const char *name) {
+    char word[NAME_TEXT], base[NAME_TEXT];
+    const char *best = alias_of(name);
+    size_t longest = 0;
+    plain(name, word);
+    if (best == NULL) best = alias_of(word);
+    if (best != NULL) return best;
+    for (const char *const *preset = spw_model_names; *preset != NULL; preset++) {
+        const size_t length = strlen(*preset);
+        if (strncmp(word, *preset, length) != 0 || !is_variant(word + length) || length < longest) continue;
+        best = *preset;
+        longest = length;
+    }
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        plain(aliases[i].alias, base);
+        const size_t length = strlen(base);
+        if (strncmp(word, base, length) != 0 || !is_variant(word + length) || length <= longest) continue;
+        best = aliases[i].preset;
+        longest = length;
+    }
+    return best;
+}
+
+/* "Qwen/..." of an owner whose repositories are among the aliases. */
+static bool is_owned(const char *name) {
+    const size_t owner = strcspn(name, "/") + 1;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strncmp(aliases[i].alias, name, owner) == 0 && strchr(name + owner, '/') == NULL) return true;
+    return false;
+}
+
+const char *spw_model_preset_of(const char *name) {
+    const char *preset = alias_of(name);
+    const size_t length = strlen(name);
+    if (preset == NULL && name[0] != '{' && (strchr(name, '/') == NULL || is_owned(name)) &&
+        (length < 5 || strcmp(name + length - 5, ".json") != 0))
+        preset = spw_model_of_name(name);
+    return preset != NULL ? preset : name;
 }
 
 static const spw_preset_kind model_kind = {.what = "model",

@@ -192,8 +192,11 @@ spw_mtp_parameters spw_mtp_parameters_of(const spw_model *model);
 /* The job counts its layers of multi-token prediction: what is said of them changes. */
 void spw_model_count_mtp(spw_model *model);
 
-/* The preset that a name stands for, MaxText's or a repository's, or the name itself. */
+/* The preset that a name stands for, MaxText's or a repository's, or the name itself: of what may be a path, too, the repository is one
+ * of an owner who has published a preset. */
 const char *spw_model_preset_of(const char *name);
+/* The preset that a name of a repository, a file or another framework means, "any/Qwen3-30B-A3B-Instruct-2507". NULL: none. */
+const char *spw_model_of_name(const char *name);
 const char *spw_model_nearest(const char *name); /* the preset that was probably meant; NULL: none is near */
 /* A number of the model's own file, of what is no size and a model here does without: "rope_theta", "rms_norm_eps". NAN: the file has
  * none, or is not found. */

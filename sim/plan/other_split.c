@@ -41,17 +41,29 @@ static size_t expert_at(const spw_job *job, size_t own, size_t place) {
     return 0;
 }
 
+const char *spw_split_remat_full(spw_job *job) {
+    const bool overlap = job->overlap_exchanges,
+               graphs = job->cuda_graph == SPW_GRAPH_LOCAL || job->cuda_graph == SPW_GRAPH_TRANSFORMER_ENGINE;
+    job->remat = SPW_REMAT_FULL;
+    if (overlap) job->overlap_exchanges = job->megatron.delay_weight_gradients = false;
+    if (graphs) job->cuda_graph = SPW_GRAPH_NONE;
+    return overlap && graphs ? "remat full without overlap_moe_expert_parallel_comm and cuda_graph_impl"
+           : overlap         ? "remat full without overlap_moe_expert_parallel_comm"
+           : graphs          ? "remat full without cuda_graph_impl"
+                             : "remat full";
+}
+
 /* One sequence a micro-batch and remat full. False where the job has both. */
 static bool least_batch(spw_job *job, char *what, size_t size) {
     const bool fewer = job->sequences_per_gpu[0] > spw_job_micro_batches(job),
                more = job->remat != SPW_REMAT_FULL;
     if (fewer) job->sequences_per_gpu[0] = spw_job_micro_batches(job);
-    job->remat = SPW_REMAT_FULL;
+    const char *remat = spw_split_remat_full(job);
     (void)snprintf(what, size, "%s%s%s on ",
                    !fewer                           ? ""
                    : spw_job_micro_batches(job) > 1 ? "1 sequence a micro-batch"
                                                     : "1 sequence a GPU",
-                   fewer && more ? " and " : "", more ? "remat full" : "");
+                   fewer && more ? " and " : "", more ? remat : "");
     return fewer || more;
 }
 

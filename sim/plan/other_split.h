@@ -9,6 +9,9 @@
 
 enum { SPW_OTHER_SPLIT_TEXT = 256 };
 
+/* Recompute of whole layers, without what Megatron-Core does not take beside it; what the change is called. */
+const char *spw_split_remat_full(spw_job *job);
+
 /* Tries in the order in which they are preferred: fewest GPUs, then fewest pipeline stages, then the job's own batch, then its own
  * expert-parallel size, then groups that fill nodes or lie within one, then the smallest. */
 typedef struct spw_split_try {

@@ -54,8 +54,7 @@ static bool full_remat(size_t amount, const spw_trainer *trainer, spw_job *job, 
     (void)trainer;
     (void)amount;
     if (job->remat == SPW_REMAT_FULL) return false;
-    job->remat = SPW_REMAT_FULL;
-    (void)snprintf(what, size, "remat full");
+    (void)snprintf(what, size, "%s", spw_split_remat_full(job));
     return true;
 }
 

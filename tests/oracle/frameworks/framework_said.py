@@ -39,7 +39,28 @@ FACTORY = "model_name_or_path: Qwen/Qwen3-30B-A3B\nstage: sft\nfinetuning_type: 
 QWEN_ZERO = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3%s}, "bf16": {"enabled": true}}'
 BASE = ("model_name: mixtral-8x7b\nper_device_batch_size: 2\nmax_target_length: 4_096\nbase_emb_dim: 2048\nbase_num_query_heads: 16\n"
         "base_mlp_dim: 7168\nbase_num_decoder_layers: 16\nbase_moe_mlp_dim: -1\nnum_experts: 1\nvocab_size: 32_000\nici_fsdp_parallelism: -1\n")
+# Layers of other kinds, sizes as NVIDIA publishes them for Nemotron-3-Nano, in the words of Megatron-LM's pretrain_mamba.py; layers with experts in turn,
+# as Llama 4 Maverick has them; a gate that is no SwiGLU's, as gpt-oss has it.
+TAIL = (" --seq-length 4096 --micro-batch-size 1 --global-batch-size 128 --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer "
+        "--moe-token-dispatcher-type alltoall --normalization RMSNorm --untie-embeddings-and-output-weights --group-query-attention")
+NANO = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+HYBRID = ("torchrun --nproc_per_node 8 --nnodes 8 pretrain_mamba.py --hybrid-override-pattern " + NANO + " --num-layers 52 --hidden-size 2688 "
+          "--ffn-hidden-size 1856 --moe-shared-expert-intermediate-size 3712 --num-attention-heads 32 --num-query-groups 2 --kv-channels 128 "
+          "--mamba-num-heads 64 --num-experts 128 --moe-router-topk 6 --vocab-size 131072 --squared-relu --disable-bias-linear" + TAIL)
+TURNS = ("torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --num-layers 48 --hidden-size 5120 --ffn-hidden-size 16384 --moe-ffn-hidden-size 8192 "
+         "--moe-shared-expert-intermediate-size 8192 --num-attention-heads 40 --num-query-groups 8 --kv-channels 128 --num-experts 128 "
+         "--moe-router-topk 1 --vocab-size 202048 --swiglu --disable-bias-linear" + TAIL)
+SINKS = ("torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers %d --hidden-size 2880 --ffn-hidden-size 2880 --moe-ffn-hidden-size 2880 "
+         "--num-attention-heads 64 --num-query-groups 8 --kv-channels 64 --num-experts 32 --moe-router-topk 4 --vocab-size 201088 --quick-geglu "
+         "--softmax-type learnable --add-qkv-bias" + TAIL)
 REFUSED = [
+    ("layers.sh", HYBRID.replace("--hybrid-override-pattern M", "--hybrid-override-pattern G"), ["--cluster", "h100"], "of the letters of a hybrid model's layers"),
+    ("layers.sh", HYBRID.replace("--num-layers 52", "--num-layers 51"), ["--cluster", "h100"], "it has not one letter for each of num_layers"),
+    ("layers.sh", HYBRID + " --swiglu", ["--cluster", "h100"], "a hybrid's experts are read without a gate"),
+    ("layers.sh", HYBRID.replace("E", "-"), ["--cluster", "h100"], "it has no experts"),
+    ("layers.sh", HYBRID.replace("--vocab-size 131072", "").replace("--hidden-size 2688", "--hidden-size 2560"), ["--cluster", "h100"], "does not say its vocabulary"),
+    *[("turns.sh", TURNS + f" --moe-layer-freq '{words}'", ["--cluster", "h100"], "which layers have experts is said by a number, or by lists")
+      for words in ("[0,1]*23", "[0]*9999999999", "[0,1", "[0,1]*24+", "([0,1]*24", "0", "[]*24", "[2]*48", "[0,1]*0", "x", "0,1,")],
     ("axes.yml", QWEN_MESH + "ici_fsdp_parallelism: 4\nici_expert_parallelism: 8\n", ["--cluster", "h100:8x1"],
      "ici_* axes are 32 of the 8 GPUs of a node"),
     ("axes.yml", QWEN_MESH + "dcn_fsdp_parallelism: 4\ndcn_data_parallelism: 1\n", ["--cluster", "h100:8x8"],
@@ -58,6 +79,22 @@ REFUSED = [
     ("shard.toml", TITAN + "data_parallel_shard_degree = 8\n", ["--cluster", "h100:8x4"], "data_parallel_shard_degree"),
 ]
 SAID = [  # file, text, options, keys, words of `more`, words of the listing
+    ("layers.sh", HYBRID, ["--cluster", "h100"], {"model": "nemotron-3-nano"}, None),
+    ("layers.sh", HYBRID.replace("hybrid-override", "hybrid-layer").replace(" --num-layers 52", ""), ["--cluster", "h100"], {"model": "nemotron-3-nano"}, None),
+    ("layers.sh", HYBRID.replace(NANO, NANO + "/*E"), ["--cluster", "h100"], {"model": "nemotron-3-nano"}, "hybrid_override_pattern"),
+    *[("turns.sh", TURNS + f" --moe-layer-freq '{words}'", ["--cluster", "h100"], {"model": "llama-4-maverick"}, None)
+      for words in ("([0,1]*24)", "[0]+[1]+[0, 1]*23", "(([0]+[1])*4)*6", ",".join("01" * 24))],
+    ("sinks.sh", SINKS % 24, ["--cluster", "h100"], {"model": "gpt-oss-20b"}, None),
+    # TPUs: chips of a slice are linked whatever host they are in; as many slices as the axes between them say
+    ("slice.yml", QWEN_MESH, ["--cluster", "tpu-v6e:8x32"], {"gpus": 0, "parallel.fsdp": 256}, None),
+    ("slice.yml", QWEN_MESH + "dcn_data_parallelism: 2\nici_expert_parallelism: 16\n", ["--cluster", "tpu-v6e:8x32"],
+     {"gpus": 128, "parallel.expert": 16, "parallel.fsdp": 8}, None),
+    ("flavor.toml", TITAN.replace("qwen3", "deepseek_v3").replace("30B-A3B", "16B"), ["--cluster", "h100:8x1"], {"model": "deepseek-v2-lite"}, None),
+    # what is loaded in 4 bits is planned in 16, whoever loads it; checkpoints that go to the host are checkpoints
+    ("trl.yaml", TRL + "use_peft: true\nload_in_4bit: true\n", ["--cluster", "h100:8x1"], {"precision.weights": "bf16"}, None),
+    ("trl.yaml", TRL + "use_peft: true\nload_in_4bit: false\n", ["--cluster", "h100:8x1"], {"precision.weights": "fp32"}, None),
+    *[("full.yml", FULL.replace("gradient_checkpointing: true", f"gradient_checkpointing: {word}"), ["--cluster", "h100:8x1"], {"remat": "full"}, None)
+      for word in ("offload", "offload_disk")],
     # replicas that each hold all state: one of them is planned
     ("mesh.yml", QWEN_MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x8"],
      {"gpus": 8, "parallel.fsdp": 8}, None),
@@ -315,6 +352,53 @@ def check_model():
         check("plays no part" not in quiet or "swiglu" not in quiet.split("plays no part")[1], f"script{words}: swiglu plays no part")
 
 
+def check_layers():
+    """Experts in every second or every third layer, by pencil; presets through --flags and back; names that are said twice stand once."""
+    expert = 3 * 5120 * 8192
+    for freq, sparse in (("2", 24), ("([1,0]*24)", 24), ("[0]*4+[1,1,0,1]*11", 33), ("[0]*6+[1]*42", 42), ("1", 48)):
+        path = SCRATCH / "framework_layers.sh"
+        path.write_text(TURNS + f" --moe-layer-freq '{freq}'")
+        got = asked.run(PROGRAM, "explain", "--from", path, "--cluster", "h100", "--stack", "none", "--format", "json")
+        check(got.returncode == 0 and f"{sparse * 128 * expert:g}"[:6] in got.stdout, f"{freq}: {sparse * 128 * expert:g} is not in {got.stdout[:400]} {got.stderr}")
+    small = HYBRID.replace(NANO, "MEM*E-").replace(" --num-layers 52", "").replace(" --ffn-hidden-size 1856", "").replace("--mamba-num-heads 64", "")
+    path.write_text(small)  # what is not said: an FFN of four times the hidden size, twice as many columns of Mamba's as of the state, heads of 64
+    config = json.loads(json.loads(asked.run(PROGRAM, "job", "--from", path, "--cluster", "h100", "--format", "json").stdout)["job"]["model"])
+    for key, value in (("intermediate_size", 4 * 2688), ("moe_intermediate_size", 4 * 2688), ("mamba_num_heads", 2 * 2688 // 64), ("ssm_state_size", 128),
+                       ("num_hidden_layers", 6), ("hybrid_override_pattern", "MEM*E-")):
+        check(config[key] == value, f"hybrid: {key} is {config[key]}, should be {value}")
+    for model, words in (("llama-4-maverick", "--moe-layer-freq '([0,1]*24)'"), ("deepseek-v3", "--moe-layer-freq '([0]*3+[1]*58)'"),
+                         ("nemotron-3-nano", f"pretrain_mamba.py --hybrid-override-pattern '{NANO}'"), ("gpt-oss-20b", "--softmax-type learnable"),
+                         ("nemotron-3-super", "--moe-latent-size 1024"),
+                         ("qwen3-next-80b-a3b", "parts of the model that its sizes below do not say")):
+        got = asked.run(PROGRAM, "plan", "--model", model, "--cluster", "h200:8x32", "--scheme", "megatron-alltoall", "--optimizer", "distributed",
+                        "--expert-parallel", "8", "--routing", "balanced", "--flags", "megatron")
+        flat = " ".join(got.stdout.replace("\\", " ").split())
+        check(all(word in flat for word in (words.split(" ", 1) if words.startswith("pretrain") else [words])), f"{model}: {words} is not in {flat[:900]}")
+        whole = "parts of the model" not in words
+        check((f"h200:8x32 --model {model}" in flat) is not whole, f"{model}: --model {flat[:200]}")
+    path = SCRATCH / "framework_twice.yaml"
+    path.write_text(FACTORY + "deepspeed: ds.json\n")
+    said = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h100:8x1").stderr.splitlines()[0]
+    check(said.count("deepspeed") == 1, said)
+    path.write_text(FULL.replace("gradient_checkpointing: true", "gradient_checkpointing: offload") + "optimizer: adamw_torch_4bit\n")
+    less = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h100:8x1").stdout
+    check("inputs of layers go to the host" in " ".join(less.split()) and "moments of 4 or 8 bits" in " ".join(less.split()), less[:900])
+
+
+def check_names():
+    """Names of repositories and their variants for --model; what may be a file is one."""
+    for name, preset in (("qwen3-30b-a3b-thinking-2507", "qwen3-30b-a3b"), ("deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"),
+                         ("deepseek-v3.1", "deepseek-v3"), ("deepseek_v3", "deepseek-v3"), ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
+                         ("llama-4-maverick-17b-128e-instruct", "llama-4-maverick"), ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16", "nemotron-3-nano"),
+                         ("deepseek-v3.2-exp", "deepseek-v3.2"), ("ring-1t", "ling-1t")):
+        got = asked.run(PROGRAM, "model", name, "--format", "json")
+        check(got.returncode == 0 and json.loads(got.stdout)["model"] == preset, f"{name}: {got.stdout[:200]} {got.stderr}")
+    for name, code in (("models/qwen3-30b-a3b", 3), ("own/Qwen3-30B-A3B", 3), ("qwen3-30b-a3b.json", 2), ("qwen3-30b-a3b-4bit", 2), ("Qwen/a/qwen3-30b-a3b", 3),
+                       ("q" * 5000, 2)):
+        got = asked.run(PROGRAM, "model", name)
+        check(got.returncode == code, f"{name[:60]}: {got.returncode} {got.stderr[:200]}")
+
+
 def check_remainders():
     """A precision-aware optimizer keeps halves of master weights, but not where Megatron-Core keeps them whole."""
     aware = " --use-precision-aware-optimizer"
@@ -359,6 +443,8 @@ check_replicas()
 check_all_replicas()
 check_flags_comments()
 check_model()
+check_layers()
+check_names()
 check_remainders()
 check_doubt()
 check_less()

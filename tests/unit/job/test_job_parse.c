@@ -216,8 +216,8 @@ static void test_types(void) {
 }
 
 static void test_names(void) {
-    refuse("cluster: mi355x-8x8\nmodel: deepseek_v3\n" SPLIT BATCH,
-           "job.yaml:2: model 'deepseek_v3' is unknown; did you mean 'deepseek-v3'? presets: dbrx, "
+    refuse("cluster: mi355x-8x8\nmodel: deepsek-v3\n" SPLIT BATCH,
+           "job.yaml:2: model 'deepsek-v3' is unknown; did you mean 'deepseek-v3'? presets: dbrx, "
            "deepseek-v2-lite, deepseek-v2, deepseek-v3.2, deepseek-v3, deepseek-v4-flash, deepseek-v4-pro, "
            "dots.llm1, "
            "ernie-4.5-300b-a47b, flame-moe-290m, glm-4.5-air, glm-4.5, glm-4.7-flash, glm-5, gpt-oss-120b, "

@@ -1,3 +1,4 @@
+#include "sim/frameworks/model/layer_list.h"
 #include "sim/frameworks/rules.h"
 
 #include "base/memory.h"
@@ -5,7 +6,6 @@
 #include "sim/model/attention.h"
 #include "sim/read/preset.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,57 +41,14 @@ cleanup:
     return status;
 }
 
-/* --- Names --- */
-
-/* What may stand behind a preset's name and changes no size. */
-static bool is_variant(const char *rest) {
-    static const char *const words[] = {"instruct", "base", "thinking", "chat",     "it",      "hf", "bf16",
-                                        "fp8",      "v0.1", "sft",      "pretrain", "unsloth", NULL};
-    while (*rest == '-' || *rest == '_') {
-        const size_t length = strcspn(++rest, "-_");
-        bool known = length > 0 && strspn(rest, "0123456789") == length;
-        for (const char *const *w = words; *w != NULL && !known; w++)
-            known = strlen(*w) == length && strncasecmp(rest, *w, length) == 0;
-        if (!known) return false;
-        rest += length;
-    }
-    return *rest == '\0';
-}
-
-/* Lower case, '-' for '_', without a folder in front and ".yaml" behind. */
-static void plain(const char *name, char *out, size_t size) {
-    const char *slash = strrchr(name, '/');
-    (void)snprintf(out, size, "%s", slash != NULL && slash[1] != '\0' ? slash + 1 : name);
-    for (char *c = out; *c != '\0'; c++) *c = (char)(*c == '_' ? '-' : tolower((unsigned char)*c));
-    for (size_t i = 0; i < 2; i++) {
-        char *end = strstr(out, i == 0 ? ".yaml" : ".yml");
-        if (end != NULL) *end = '\0';
-    }
-}
-
-const char *spw_model_of_name(const char *name) {
-    char word[SPW_ENTRY_VALUE];
-    const char *best = NULL;
-    const char *exact = spw_model_preset_of(name);
-    plain(name, word, sizeof word);
-    if (exact == name) exact = spw_model_preset_of(word);
-    for (const char *const *preset = spw_model_presets(); *preset != NULL; preset++) {
-        const size_t length = strlen(*preset);
-        if (strcmp(exact, *preset) == 0) return *preset;
-        if (strncmp(word, *preset, length) == 0 && is_variant(word + length) &&
-            (best == NULL || length > strlen(best)))
-            best = *preset;
-    }
-    return best;
-}
-
 /* --- Sizes --- */
 
 typedef struct model_sizes {
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, experts, top_k, expert_ffn, shared_ffn,
         first_dense, query_rank, key_rank, key_dim, rotary_dim, value_dim, vocabulary, groups, groups_kept,
         streams;
-    bool latent, moe_layers_said, untied, sigmoid, bias;
+    spw_layer_list sparse; /* layers with experts, where Megatron-Core's list says them */
+    bool latent, untied, sigmoid, bias, sinks;
     bool plain;                     /* experts of two matrices, without a gate */
     bool biases, query_bias, norms; /* of all products; of queries, keys and values; of norms (LayerNorm) */
     bool query_norm;
@@ -110,33 +67,6 @@ static const struct {
     SIZE("@key_dim", key_dim),         SIZE("@rotary_dim", rotary_dim), SIZE("@value_dim", value_dim),
     SIZE("@vocabulary", vocabulary),   SIZE("@groups", groups),         SIZE("@groups_kept", groups_kept),
     SIZE("@first_dense", first_dense), SIZE("@streams", streams)};
-
-/* "[0]*3+[1]*58", in brackets or not: so many dense layers first. 1: all have experts. */
-static bool read_layers(const char *text, size_t *dense) {
-    size_t zeros = 0, ones = 0;
-    const char *at = text;
-    *dense = 0;
-    if (strcmp(text, "1") == 0) return true;
-    while (*at != '\0') {
-        at += strspn(at, "()+ ");
-        if (*at == '\0') break;
-        if (at[0] != '[' || (at[1] != '0' && at[1] != '1') || at[2] != ']') return false;
-        const bool one = at[1] == '1';
-        size_t times = 1;
-        at += 3;
-        if (*at == '*') {
-            char *end = NULL;
-            const unsigned long value = strtoul(at + 1, &end, 10);
-            if (end == at + 1 || value > SPW_MODEL_MAX_LAYERS) return false;
-            times = value;
-            at = end;
-        }
-        if (!one && ones > 0) return false;
-        *(one ? &ones : &zeros) += times;
-    }
-    *dense = zeros;
-    return zeros + ones > 0;
-}
 
 /* Megatron-Core's own where nobody says: GELU, biases, LayerNorm. A saved configuration of Bridge that leaves the activation out keeps
  * its recipe's. MaxText names what stands between the matrices: one function has no gate. */
@@ -162,23 +92,23 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
         if (status != SPW_OK) return status;
     }
     const char *layers = spw_draft_fact(d, "@moe_layers"), *grouped = spw_draft_fact(d, "@grouped_query");
-    s->moe_layers_said = layers != NULL;
-    if (layers != NULL && !read_layers(layers, &s->first_dense)) {
-        *ok = false;
-        return spw_draft_note_fact(
-            d, SPW_NOTE_LACKS, "@moe_layers",
-            "which layers have experts: read are 1 and [0]*A+[1]*B, dense layers first");
-    }
     s->latent = spw_draft_on(d, "@latent") || (s->key_rank > 0 && spw_draft_fact(d, "@latent") == NULL);
     if (!spw_draft_on(d, "@has_streams")) s->streams = 0;
     s->untied = spw_draft_on(d, "@untied");
     s->sigmoid = spw_draft_is(d, "@router_score", "sigmoid");
     s->bias = spw_draft_on(d, "@router_bias");
     s->query_norm = spw_draft_on(d, "@query_norm");
+    s->sinks = spw_draft_on(d, "@sinks");
     read_activation(d, s);
     if (s->kv_heads == 0 || (grouped != NULL && strcmp(grouped, "false") == 0)) s->kv_heads = s->heads;
     if (s->expert_ffn == 0) s->expert_ffn = s->ffn;
-    return SPW_OK;
+    *ok = layers == NULL || (spw_layer_list_read(layers, s->layers, &s->sparse) &&
+                             (s->layers == 0 || s->sparse.layers == s->layers));
+    return *ok ? SPW_OK
+               : spw_draft_note_fact(
+                     d, SPW_NOTE_LACKS, "@moe_layers",
+                     "which layers have experts is said by a number, or by lists of 0 and 1 as "
+                     "([0]*3+[1]*58), one for each of num_layers: write so, or give --model NAME");
 }
 
 static bool alike(size_t said, size_t there) { return said == 0 || said == there; }
@@ -200,7 +130,9 @@ static bool is_preset(const model_sizes *s, const spw_model *m) {
         return false;
     if (s->streams > 1 && s->streams != m->streams) return false;
     if (s->plain != (spw_expert_matrices(m) == 2) || !vocabulary_alike(s->vocabulary, m->vocab)) return false;
-    if (s->moe_layers_said && s->first_dense + m->moe_layers != m->layers) return false;
+    if (s->sparse.layers > 0 &&
+        (s->sparse.layers != m->layers || memcmp(s->sparse.has, m->is_moe, m->layers) != 0))
+        return false;
     if (gqa ? s->latent || !alike(s->kv_heads, m->kv_heads) || !alike(s->head_dim, m->head_dim)
             : !s->latent || !alike(s->key_rank, key_rank) || !alike(s->value_dim, value_dim))
         return false;
@@ -259,6 +191,8 @@ static size_t said_of(const model_sizes *s, const char *fact) {
 
 static spw_status put_generic(spw_draft *d, const model_sizes *s) {
     char text[SPW_JOB_NAME];
+    const size_t shared = s->shared_ffn / s->expert_ffn;
+    const bool whole = shared * s->expert_ffn == s->shared_ffn;
     (void)snprintf(text, sizeof text, "{\"model_type\": \"generic\"");
     const struct {
         const char *key;
@@ -273,7 +207,8 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
                  {"n_routed_experts", s->experts},
                  {"num_experts_per_tok", s->top_k},
                  {"moe_intermediate_size", s->expert_ffn},
-                 {"n_shared_experts", s->shared_ffn / s->expert_ffn},
+                 {"n_shared_experts", whole ? shared : 0},
+                 {"shared_expert_intermediate_size", whole ? 0 : s->shared_ffn},
                  {"first_k_dense_replace", s->first_dense},
                  {"hc_mult", s->streams > 1 ? s->streams : 0}},
       groups[] = {{"n_group", s->groups_kept > 0 ? s->groups : 0},
@@ -286,13 +221,20 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
         add_size(text, sizeof text, groups[i].key, groups[i].value);
     if (s->plain) add_size(text, sizeof text, "expert_matrices", 2);
     if (s->plain) add_size(text, sizeof text, "ffn_matrices", 2);
+    const spw_status status = spw_layer_list_keys(&s->sparse, text, sizeof text);
+    if (status != SPW_OK) return status;
     const size_t used = strlen(text);
-    (void)snprintf(text + used, sizeof text - used, "%s%s%s%s%s%s, \"tie_word_embeddings\": %s}",
+    (void)snprintf(text + used, sizeof text - used, "%s%s%s%s%s%s%s, \"tie_word_embeddings\": %s}",
                    (s->biases || s->query_bias) && !s->latent ? ", \"qkv_bias\": true" : "",
                    s->biases ? ", \"expert_bias\": true" : "", s->norms ? ", \"norm_bias\": true" : "",
                    s->query_norm && !s->latent ? ", \"use_qk_norm\": true" : "",
+                   s->sinks ? ", \"attention_sinks\": true" : "",
                    s->sigmoid ? ", \"scoring_func\": \"sigmoid\"" : "",
                    s->bias ? ", \"topk_method\": \"noaux_tc\"" : "", s->untied ? "false" : "true");
+    if (text[strlen(text) - 1] != '}')
+        return spw_fail(SPW_ECONFIG,
+                        "%s: the model's sizes have more than %zu letters; give --model config.json",
+                        d->where, sizeof text - 1);
     return spw_draft_put_text(d, "model", text, "@layers");
 }
 
@@ -310,7 +252,6 @@ static const char *missing(const model_sizes *s) {
         return "layers, hidden size and heads are not all said";
     if (s->experts == 0 || s->top_k == 0) return no_experts;
     if (s->expert_ffn == 0) return "the width of an expert is not said";
-    if (s->shared_ffn % s->expert_ffn != 0) return "shared experts are no multiple of an expert's width";
     if (s->latent && (s->key_rank == 0 || s->key_dim == 0 || s->rotary_dim == 0 || s->value_dim == 0))
         return "sizes of latent attention are not all said";
     return "";
@@ -337,6 +278,7 @@ spw_status spw_compose_model(spw_draft *d) {
     model_sizes sizes;
     bool ok = false;
     char what[SPW_NOTE_WHY];
+    if (spw_draft_fact(d, "@pattern") != NULL) return spw_compose_hybrid(d);
     spw_status status = read_sizes(d, &sizes, &ok);
     if (status != SPW_OK) return status;
     if (ok && sizes.layers > 0 && sizes.hidden > 0) {
