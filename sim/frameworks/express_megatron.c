@@ -244,6 +244,11 @@ cleanup:
     return status;
 }
 
+static char layer_letter(const spw_model *m, size_t layer, const spw_mixer *mamba) {
+    if (!m->is_bare[layer]) return m->is_moe[layer] ? 'E' : '-';
+    return &m->mixer[m->mixer_of[layer]] == mamba ? 'M' : '*';
+}
+
 /* Which layers have experts; of models whose layers are Mamba-2, attention or an FFN alone, a letter a layer. */
 static spw_status express_layers(spw_flag_draft *f) {
     const spw_model *m = &f->job->model;
@@ -253,10 +258,7 @@ static spw_status express_layers(spw_flag_draft *f) {
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
         if (m->mixer[k].recurrence.kind == SPW_RECURRENCE_MAMBA2) mamba = &m->mixer[k];
     if (m->half_layers && mamba != NULL && m->layers < sizeof layers) {
-        for (size_t i = 0; i < m->layers; i++)
-            layers[i] = !m->is_bare[i]                       ? (m->is_moe[i] ? 'E' : '-')
-                        : &m->mixer[m->mixer_of[i]] == mamba ? 'M'
-                                                             : '*';
+        for (size_t i = 0; i < m->layers; i++) layers[i] = layer_letter(m, i, mamba);
         SPW_TRY(spw_flags_say(f, "@pattern", layers));
         SPW_TRY(spw_flags_say_count(f, "@mamba_heads", mamba->recurrence.value_heads));
         SPW_TRY(spw_flags_say_count(f, "@mamba_head_dim", mamba->recurrence.value));
