@@ -220,12 +220,9 @@ static void replay_steps(const spw_job *job, const uint64_t *held, size_t steps,
     const spw_point point = spw_point_of(job, &scheme, 1);
     spw_footprint f;
     spw_reserved_memory *memory = NULL;
-    const spw_reserved_request request = {.point = &point,
-                                          .footprint = &f,
-                                          .ranks = RANKS,
-                                          .layers = LAYERS,
-                                          .steps = steps,
-                                          .as_set_alone = as_set_alone};
+    spw_reserved_request request = {
+        .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = steps};
+    request.as_set_alone = as_set_alone;
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
     CHECK_OK(spw_reserved_memory_create(&request, &memory));
     for (size_t step = 0; step < steps; step++) {
@@ -446,15 +443,14 @@ static void test_host_memory(void) {
     const spw_job job = make_job(SPW_REMAT_FULL, 8.0);
     const spw_point point = spw_point_of(&job, &scheme, 1);
     spw_footprint f;
+    const spw_reserved_request request = {
+        .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS};
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
     bool succeeded = false;
     for (int n = 0; n < 100 && !succeeded; n++) {
         spw_reserved_memory *memory = NULL;
         spw_alloc_fail_after(n);
-        const spw_status status = spw_reserved_memory_create(
-            &(spw_reserved_request){
-                .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS},
-            &memory);
+        const spw_status status = spw_reserved_memory_create(&request, &memory);
         spw_alloc_fail_after(-1);
         CHECK(status == SPW_OK || (status == SPW_ENOMEM && memory == NULL));
         succeeded = status == SPW_OK;
