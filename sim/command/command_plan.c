@@ -283,6 +283,7 @@ typedef struct plan_call {
     uint64_t seed;
     const char *splits; /* as they were written */
     spw_trace *trace;
+    spw_token_store *store; /* of the trace; NULL: none */
     spw_result result;
     spw_plan_tries tries;
     spw_plan_others others;
@@ -446,6 +447,8 @@ static spw_status plan_points(plan_call *c) {
         SPW_TRY(spw_trace_open(o->trace_path, &c->trace));
     SPW_TRY(check_layers(o, q, c->trace));
     q->trace = c->trace;
+    SPW_TRY(spw_plan_share_routing(q, &c->store));
+    q->store = c->store;
     status = spw_plan_run(q, &c->result);
     if ((status == SPW_EFORMAT || status == SPW_EIO) && o->trace_path != NULL &&
         strstr(spw_last_error(), o->trace_path) == NULL)
@@ -484,6 +487,7 @@ spw_status spw_command_plan(int argc, char **argv) {
 
 cleanup:
     spw_result_clear(&c->result);
+    spw_token_store_destroy(c->store);
     spw_trace_close(c->trace);
     spw_imbalance_law_destroy(&c->law);
     spw_job_options_close(&o->job);

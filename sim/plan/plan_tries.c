@@ -11,6 +11,17 @@
 #include <stdio.h>
 #include <string.h>
 
+spw_status spw_plan_share_routing(const spw_plan_request *q, spw_token_store **out) {
+    bool searched = false;
+    for (size_t i = 0; i < q->schemes; i++) {
+        const char *factor = spw_scheme_factor_name(&q->scheme[i], SPW_FACTOR_ROWS);
+        searched = searched || (factor != NULL && spw_scheme_option_value(&q->scheme[i], factor) > 0.0);
+    }
+    *out = NULL;
+    if (!searched || spw_trace_made_tokens(q->trace) == 0) return SPW_OK;
+    return spw_token_store_create(out);
+}
+
 /* --- Drops --- */
 
 static spw_status try_factor(const spw_plan_request *q, const spw_job *job, const spw_result_row *row,
@@ -40,24 +51,19 @@ cleanup:
 
 static spw_status find_need(const spw_plan_request *q, const spw_result *result, const spw_result_row *row,
                             double most, spw_plan_need *out) {
-    spw_plan_request shared = *q; /* generated routing is drawn once for the search and the plan behind it */
-    spw_token_store *store = NULL;
     spw_result found = {.rows = 0};
     spw_job *job = NULL;
     spw_status status = SPW_OK;
     *out = (spw_plan_need){.row = (size_t)(row - result->row)};
     SPW_TRY(SPW_ALLOC(1, &job));
-    if (q->store == NULL && spw_trace_made_tokens(q->trace) > 0) SPW_TRY(spw_token_store_create(&store));
-    if (store != NULL) shared.store = store;
     spw_plan_point_job(q, row, job);
-    const spw_replay_request request = spw_plan_point_request(&shared, job, &row->scheme);
+    const spw_replay_request request = spw_plan_point_request(q, job, &row->scheme);
     SPW_TRY(spw_smallest_factors(&request, most, &found));
-    if (found.factors == 1) SPW_TRY(try_factor(&shared, job, row, &found.factor[0], out));
+    if (found.factors == 1) SPW_TRY(try_factor(q, job, row, &found.factor[0], out));
 
 cleanup:
     spw_result_clear(&found);
     spw_free(job);
-    spw_token_store_destroy(store);
     return status;
 }
 

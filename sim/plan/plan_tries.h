@@ -39,6 +39,10 @@ typedef struct spw_plan_tries {
     double break_even_fraction; /* what dense drops with it */
 } spw_plan_tries;
 
+/* A store of the request's routing where it is generated and a factor limits a scheme's rows: what the plan draws need not be drawn again
+ * to try others. NULL: none is of use. */
+SPW_MUST_CHECK spw_status spw_plan_share_routing(const spw_plan_request *request, spw_token_store **out);
+
 /* The result has its answers: a recommended point drops no more than they allow. */
 SPW_MUST_CHECK spw_status spw_plan_try(const spw_plan_request *request, const spw_result *result,
                                        spw_plan_tries *out);

@@ -35,6 +35,11 @@ static const spw_counts *some_counts(const spw_replay_work *r, size_t leader) {
     return r->counts[r->wants[SPW_REPLAY_BY_LAW] ? SPW_REPLAY_BY_LAW : SPW_REPLAY_OF_TOKENS][leader];
 }
 
+/* Those of a place's scheme. */
+static const spw_counts *counts_of(const spw_replay_work *r, size_t leader, size_t scheme) {
+    return r->counts[spw_replay_kind_of(r, leader, scheme)][leader];
+}
+
 /* Does anybody ask for the choices of every expert? Of records that are kept, or made elsewhere, it may be somebody later. */
 static bool is_heard(const spw_replay_work *r) { return r->request->sink.state != NULL || !r->plain; }
 
@@ -66,7 +71,7 @@ typedef struct row_note {
 
 static spw_status note_row(spw_replay_work *r, size_t at_row, size_t leader, row_note *known, spw_note *out) {
     const spw_replay_row *row = &r->row[at_row];
-    const spw_counts *counts = r->counts[spw_replay_kind_of(r, leader, at_row % r->request->schemes)][leader];
+    const spw_counts *counts = counts_of(r, leader, at_row % r->request->schemes);
     spw_status status = SPW_OK;
     if (known->row != NULL && spw_replay_row_notes_as(row, known->row))
         return spw_note_again(out, known->begin, known->bytes);
@@ -90,9 +95,9 @@ static spw_status note_scheme(spw_replay_work *r, size_t leader, size_t scheme,
         const spw_replay_row *row = &r->row[p * r->request->schemes + scheme];
         if (row->refused) continue;
         if (!ran)
-            SPW_TRY(spw_selection_run(
-                r->selection[leader], spw_selection_scheme(row->point.scheme, weights, &own),
-                r->counts[spw_replay_kind_of(r, leader, scheme)][leader], record, layout));
+            SPW_TRY(spw_selection_run(r->selection[leader],
+                                      spw_selection_scheme(row->point.scheme, weights, &own),
+                                      counts_of(r, leader, scheme), record, layout));
         ran = true;
         SPW_TRY(note_row(r, p * r->request->schemes + scheme, leader,
                          &known[spw_remat_keeps_experts(row->point.job->remat)], out));
@@ -140,6 +145,8 @@ static spw_status note_places(spw_replay_work *r, size_t leader, size_t layer, s
     for (spw_replay_counts k = SPW_REPLAY_BY_LAW; k < SPW_REPLAY_COUNTS_KINDS; k++)
         if (r->wants[k]) SPW_TRY(fill_counts(r, leader, k, layer, record, layout));
     if (leader == 0 && is_heard(r)) SPW_TRY(note_chosen(r, out));
+    if (leader == 0 && r->request->tally != NULL)
+        SPW_TRY(spw_load_tally_note(r->request->tally, counts_of(r, leader, 0), out));
     if (tallies(r, leader)) {
         spw_choice_tally_add(&choices, some_counts(r, leader), r->request->job->model.top_k);
         SPW_TRY(spw_note_add(out, sizeof choices, &at));
@@ -158,6 +165,8 @@ static spw_status take_places(spw_replay_work *r, size_t leader, spw_replay_plac
     const void *choices = NULL;
     spw_status status = SPW_OK;
     if (leader == 0 && is_heard(r)) SPW_TRY(take_chosen(r, at.layer, record));
+    if (leader == 0 && r->request->tally != NULL)
+        SPW_TRY(spw_load_tally_take(r->request->tally, at.step, record));
     if (tallies(r, leader)) {
         spw_choice_tally *sum = &r->choices[leader % r->batches];
         SPW_TRY(spw_note_next(record, sizeof *sum, &choices));
@@ -269,12 +278,22 @@ cleanup:
     return status;
 }
 
+/* What is not of a row. */
+static spw_status common_state(spw_replay_work *r, const spw_state *state) {
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_composer_state(r->composer, state));
+    SPW_TRY(spw_state_part(state, r->choices, sizeof r->choices));
+    if (r->request->tally != NULL) SPW_TRY(spw_load_tally_state(r->request->tally, state));
+
+cleanup:
+    return status;
+}
+
 /* Behind a step. */
 static spw_status keep_steps(void *context, const spw_state *state) {
     spw_replay_work *r = context;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_composer_state(r->composer, state));
-    SPW_TRY(spw_state_part(state, r->choices, sizeof r->choices));
+    SPW_TRY(common_state(r, state));
     for (size_t i = 0; i < r->row_count; i++) SPW_TRY(spw_replay_row_state(&r->row[i], state));
 
 cleanup:
@@ -285,8 +304,7 @@ cleanup:
 static spw_status found(void *context, const spw_state *state) {
     spw_replay_work *r = context;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_composer_state(r->composer, state));
-    SPW_TRY(spw_state_part(state, r->choices, sizeof r->choices));
+    SPW_TRY(common_state(r, state));
     for (size_t i = 0; i < r->row_count; i++) SPW_TRY(spw_replay_row_found(&r->row[i], state));
 
 cleanup:

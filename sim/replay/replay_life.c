@@ -169,6 +169,8 @@ static spw_status create_places(spw_replay_work *r) {
         const spw_placement placement = {ranks, shape.ranks, job->cluster.gpus_per_node, job->model.experts,
                                          shape.expert_tensor};
         r->leader[i] = leader_of(r, i);
+        if (i == 0 && r->request->tally != NULL)
+            SPW_TRY(spw_load_tally_create(shape.tokens, r->frame.steps, r->request->tally));
         if (r->leader[i] == i) {
             for (size_t k = 0; k < SPW_REPLAY_COUNTS_KINDS; k++)
                 if (r->wants[k])

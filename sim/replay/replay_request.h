@@ -9,6 +9,7 @@
 #include "sim/replay/result.h"
 #include "sim/routing/balancer.h"
 #include "sim/routing/imbalance_law.h"
+#include "sim/routing/load_tally.h"
 #include "sim/routing/token_store.h"
 #include "sim/schemes/scheme.h"
 #include "traces/trace_memory.h"
@@ -88,6 +89,8 @@ typedef struct spw_replay_request {
     bool expects;           /* rows, copies and drops without a draw, of generated routing */
     bool
         drops_alone; /* of a row only `drops` and `pages` are asked for; what follows rows that stay may be off */
+    spw_load_tally *
+        tally; /* a zeroed one, filled with the loads of the first batch and split that its first scheme meets; NULL: none */
     const spw_imbalance_law *
         imbalance; /* times, rows, drops and memory that follows the routing are those of a rank with so many times
                       the mean choices, in every layer and micro-batch; bytes stay the routing's. NULL: as the routing is */

@@ -4,6 +4,7 @@
 #include "sim/job/job.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
+#include "sim/schemes/selection.h"
 #include "traces/generate/made_trace.h"
 
 #include <stdio.h>
@@ -46,10 +47,17 @@ typedef struct search {
     spw_factor_kind kind;
     spw_factor_limit limit;
     uint64_t fails, does;
-    uint64_t refused;       /* the smallest that is known to be too large for the scheme; 0: none */
-    bool replayed;          /* one has been */
+    uint64_t refused; /* the smallest that is known to be too large for the scheme; 0: none */
+    bool replayed;    /* one has been */
+    bool by_loads;    /* then: loads tell what any of them drops */
+    spw_load_tally loads;
     spw_result_drops drops; /* of `does` */
 } search;
+
+/* Of a layer under one micro-batch. */
+static spw_layer_shape shape_of(const search *s) {
+    return spw_point_of(s->request->job, s->scheme, s->request->job->sequences_per_gpu[0]).shape;
+}
 
 static double fraction_of(const spw_result_drops *d) {
     return d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
@@ -80,44 +88,102 @@ static spw_status drop_refused(search *s, uint64_t *candidate, size_t *count, sp
     return SPW_OK;
 }
 
-/* Replays the factors unit x candidate[i], rising, and narrows the search. */
-static spw_status try_all(search *s, uint64_t *candidate, size_t count) {
-    spw_scheme scheme[PARTS];
+/* Of a candidate that was tried; false: it does not do. */
+static bool narrow(search *s, uint64_t candidate, const spw_result_drops *d) {
+    if (fraction_of(d) > s->limit.dropped || d->dropping_steps > s->limit.overflow) {
+        s->fails = candidate;
+        return false;
+    }
+    s->does = candidate;
+    s->drops = *d;
+    return true;
+}
+
+/* Replays such schemes for what they drop alone; tally: gets the loads of the experts, or NULL. */
+static spw_status replay(const search *s, const spw_scheme *scheme, size_t count, spw_load_tally *tally,
+                         spw_result *result) {
     spw_replay_request request = *s->request;
-    spw_result result = {.rows = 0};
-    spw_status status = drop_refused(s, candidate, &count, scheme);
-    if (status != SPW_OK || count == 0) return status;
     request.scheme = scheme;
     request.schemes = count;
     request.splits = 1;
     request.allocator = false;
     request.skips_lost_tokens = true;
     request.drops_alone = true;
+    request.tally = tally;
     request.stack = NULL;
     request.time_stack = NULL;
     request.megatron = NULL;
     request.sink = (spw_replay_sink){.state = NULL};
     request.judge = (spw_replay_judge){.state = NULL};
-    SPW_TRY(spw_replay_run(&request, &result));
-    if (result.refusals > 0) {
-        status = spw_fail(SPW_ECONFIG, "scheme '%s': %s", result.refusal[0].scheme, result.refusal[0].reason);
-        goto cleanup;
-    }
-    s->replayed = true;
+    const spw_status status = spw_replay_run(&request, result);
+    if (status != SPW_OK || result->refusals == 0) return status;
+    return spw_fail(SPW_ECONFIG, "scheme '%s': %s", result->refusal[0].scheme, result->refusal[0].reason);
+}
+
+/* By a replay of each. */
+static spw_status try_rows(search *s, const uint64_t *candidate, const spw_scheme *scheme, size_t count) {
+    spw_result result = {.rows = 0};
+    spw_status status = SPW_OK;
+    SPW_TRY(replay(s, scheme, count, NULL, &result));
     for (size_t i = count; i-- > 0;) {
         const spw_result_drops pages = {.dropping_steps = result.row[i].pages.overflow_steps},
                                *d = s->kind == SPW_FACTOR_PAGES ? &pages : &result.row[i].drops;
-        if (fraction_of(d) > s->limit.dropped || d->dropping_steps > s->limit.overflow) {
-            s->fails = candidate[i];
-            break;
-        }
-        s->does = candidate[i];
-        s->drops = *d;
+        if (!narrow(s, candidate[i], d)) break;
     }
 
 cleanup:
     spw_result_clear(&result);
     return status;
+}
+
+/* By the loads of the experts, which one replay tells. */
+static spw_status try_loads(search *s, const uint64_t *candidate, const spw_scheme *scheme, size_t count) {
+    const spw_layer_shape shape = shape_of(s);
+    spw_result result = {.rows = 0};
+    spw_status status = SPW_OK;
+    if (!s->replayed) SPW_TRY(replay(s, scheme, 1, &s->loads, &result));
+    for (size_t i = count; i-- > 0;) {
+        const size_t capacity = scheme[i].type->routing.expert_capacity(&scheme[i], &shape);
+        const spw_capacity_drops c = spw_load_tally_drops(&s->loads, capacity);
+        const spw_result_drops d = {
+            .assignments = c.assignments, .dropped = c.dropped, .dropping_steps = c.dropping_steps};
+        if (!narrow(s, candidate[i], &d)) break;
+    }
+
+cleanup:
+    spw_result_clear(&result);
+    return status;
+}
+
+/* Does a capacity say what a factor drops, so that loads tell it of all? */
+static bool go_by_loads(const search *s, const spw_scheme *scheme) {
+    const spw_layer_shape shape = shape_of(s);
+    return s->kind == SPW_FACTOR_ROWS && s->request->imbalance == NULL &&
+           spw_selection_by_counts(scheme, &shape, s->request->job->cluster.gpus_per_node, true);
+}
+
+/* Tries the factors unit x candidate[i], rising, and narrows the search. */
+static spw_status try_all(search *s, uint64_t *candidate, size_t count) {
+    spw_scheme scheme[PARTS];
+    spw_status status = SPW_OK;
+    SPW_TRY(drop_refused(s, candidate, &count, scheme));
+    if (count == 0) goto cleanup;
+    if (!s->replayed) s->by_loads = go_by_loads(s, scheme);
+    SPW_TRY(s->by_loads ? try_loads(s, candidate, scheme, count) : try_rows(s, candidate, scheme, count));
+    s->replayed = true;
+
+cleanup:
+    return status;
+}
+
+/* Of a factor that was found by loads all that it drops is not known. */
+static spw_status replay_found(search *s) {
+    spw_scheme scheme;
+    bool has = false;
+    if (!s->by_loads || s->does == 0) return SPW_OK;
+    const spw_status status =
+        spw_scheme_with_factor(s->scheme, s->kind, UNIT * (double)s->does, &scheme, &has);
+    return status == SPW_OK ? try_rows(s, &s->does, &scheme, 1) : status;
 }
 
 static spw_status find(search *s) {
@@ -135,7 +201,7 @@ static spw_status find(search *s) {
         }
         status = try_all(s, candidate, count);
     }
-    return status;
+    return status == SPW_OK ? replay_found(s) : status;
 }
 
 const char *spw_scheme_factor_name(const spw_scheme *scheme, spw_factor_kind kind) {
@@ -160,6 +226,7 @@ spw_status spw_smallest_factor(const spw_replay_request *request, const spw_sche
 cleanup:
     *factor = UNIT * (double)s.does;
     *drops = s.drops;
+    spw_load_tally_destroy(&s.loads);
     spw_token_store_destroy(store);
     return status;
 }

@@ -163,6 +163,18 @@ size_t spw_reserved_memory_runs(const spw_reserved_memory *m) {
     return m->later != NULL && m->later->over ? m->later->count : 0;
 }
 
+bool spw_reserved_memory_has_parts(const spw_reserved_memory *m) { return m->variants == VARIANTS; }
+
+/* Settings [first, end) of a part. */
+typedef struct settings {
+    int first, end;
+} settings;
+
+static settings settings_of(const spw_reserved_memory *m, spw_reserved_part part) {
+    return (settings){part == SPW_RESERVED_OTHER ? EXPANDABLE : AS_SET,
+                      part == SPW_RESERVED_AS_SET ? EXPANDABLE : m->variants};
+}
+
 static size_t records_of(const spw_reserved_memory *m, const followed *one) {
     return (m->request.steps - one->begin + 1) * VARIANTS;
 }
@@ -173,15 +185,17 @@ static spw_status run_step(spw_reserved_memory *m, size_t place, size_t step, bo
     const size_t number = again ? m->request.steps : step;
     memcpy(rows_of_rank(m, m->rows, place), rows, spw_reserved_cells(m) * sizeof *rows);
     const spw_status status = spw_reserved_run_place(m, place, step == 0 && !again);
-    for (int v = 0; v < m->variants && status == SPW_OK; v++) {
+    for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
         spw_reserved_record_place(m, v, step, place, &record[v]);
         if (m->death[v].there && note->died[v] == UINT64_MAX) note->died[v] = number;
     }
     return status;
 }
 
-spw_status spw_reserved_memory_run(spw_reserved_memory *m, size_t run, spw_note *out) {
+spw_status spw_reserved_memory_run(spw_reserved_memory *m, size_t run, spw_reserved_part part,
+                                   spw_note *out) {
     const spw_reserved_later *l = m->later;
+    const settings all = {m->first, m->variants}, of = settings_of(m, part);
     const size_t at = l->order[run], cells = spw_reserved_cells(m), steps = m->request.steps;
     const followed one = l->list[at];
     const size_t bytes = records_of(m, &one) * sizeof(spw_reserved_record);
@@ -191,6 +205,7 @@ spw_status spw_reserved_memory_run(spw_reserved_memory *m, size_t run, spw_note 
     spw_status status = SPW_OK;
     memset(m->death, 0, sizeof m->death);
     memset(m->stranded, 0, sizeof m->stranded);
+    m->first = of.first, m->variants = of.end;
     SPW_TRY(SPW_ALLOC(records_of(m, &one), &record));
     SPW_TRY(spw_reserved_follow(m, one.place));
     for (size_t s = one.begin; s < steps; s++)
@@ -206,6 +221,7 @@ spw_status spw_reserved_memory_run(spw_reserved_memory *m, size_t run, spw_note 
     memcpy(place, record, bytes);
 
 cleanup:
+    m->first = all.first, m->variants = all.end;
     spw_reserved_drop(m, one.place);
     memset(m->death, 0, sizeof m->death);
     memset(m->stranded, 0, sizeof m->stranded);
@@ -239,7 +255,9 @@ static void complete(spw_reserved_memory *m) {
     memcpy(m->death, l->death, sizeof m->death);
 }
 
-spw_status spw_reserved_memory_take(spw_reserved_memory *m, size_t run, spw_note_reader *reader) {
+spw_status spw_reserved_memory_take(spw_reserved_memory *m, size_t run, spw_reserved_part part,
+                                    spw_note_reader *reader) {
+    const settings of = settings_of(m, part);
     spw_reserved_later *l = m->later;
     const followed one = l->list[l->order[run]];
     const size_t steps = m->request.steps - one.begin;
@@ -249,7 +267,7 @@ spw_status spw_reserved_memory_take(spw_reserved_memory *m, size_t run, spw_note
     SPW_TRY(spw_note_next(reader, records_of(m, &one) * sizeof(spw_reserved_record), &records));
     const run_note *note = at;
     const spw_reserved_record *record = records;
-    for (int v = 0; v < m->variants; v++) {
+    for (int v = of.first; v < of.end; v++) {
         for (size_t s = 0; s < m->request.steps && run == 0; s++)
             m->record[v][s] = (spw_reserved_record){.failed = false};
         for (size_t s = 0; s < steps; s++)
@@ -258,7 +276,7 @@ spw_status spw_reserved_memory_take(spw_reserved_memory *m, size_t run, spw_note
         if (note->stranded[v] > l->stranded[v]) l->stranded[v] = note->stranded[v];
         if (note->died[v] < l->died[v]) l->died[v] = note->died[v], l->death[v] = note->death[v];
     }
-    if (run + 1 == l->count) complete(m);
+    if (run + 1 == l->count && of.end == m->variants) complete(m);
 
 cleanup:
     return status;

@@ -68,11 +68,20 @@ SPW_MUST_CHECK spw_status spw_reserved_memory_found(spw_reserved_memory *memory,
 uint64_t spw_reserved_memory_later_bytes(const spw_reserved_request *request);
 /* How many processes of the job are to be run: 0 before the last step has ended here, or was told by spw_reserved_memory_found(). */
 size_t spw_reserved_memory_runs(const spw_reserved_memory *memory);
-/* All steps of one of them, here or in another process. What comes of it is taken run by run, from 0 on; the last run completes
- * the summary. */
-SPW_MUST_CHECK spw_status spw_reserved_memory_run(spw_reserved_memory *memory, size_t run, spw_note *out);
+/* Of a process: under both settings of the allocator, or under one alone. */
+typedef enum spw_reserved_part {
+    SPW_RESERVED_BOTH,
+    SPW_RESERVED_AS_SET,
+    SPW_RESERVED_OTHER
+} spw_reserved_part;
+/* Is there another setting than the job's? */
+bool spw_reserved_memory_has_parts(const spw_reserved_memory *memory);
+/* All steps of one of them, here or in another process. What comes of it is taken run by run, from 0 on, and of each the job's setting
+ * first; the last run completes the summary. */
+SPW_MUST_CHECK spw_status spw_reserved_memory_run(spw_reserved_memory *memory, size_t run,
+                                                  spw_reserved_part part, spw_note *out);
 SPW_MUST_CHECK spw_status spw_reserved_memory_take(spw_reserved_memory *memory, size_t run,
-                                                   spw_note_reader *record);
+                                                   spw_reserved_part part, spw_note_reader *record);
 /* Peaks of a step that has ended, of the rank that has most. */
 uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *memory, size_t step);
 uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *memory, size_t step);

@@ -16,7 +16,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { RANKS = 4, LAYERS = 3, STEPS = 24, MOST_EVENTS = 4096 };
+enum { RANKS = 4, LAYERS = 3, STEPS = 24, MOST_EVENTS = 4096, MANY = 40, FEW_STEPS = 4 };
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 static bool same_bytes(const void *a, const void *b, size_t size) { return memcmp(a, b, size) == 0; }
@@ -220,14 +220,11 @@ static void replay_steps(const spw_job *job, const uint64_t *held, size_t steps,
     const spw_point point = spw_point_of(job, &scheme, 1);
     spw_footprint f;
     spw_reserved_memory *memory = NULL;
+    spw_reserved_request request = {
+        .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = steps};
+    request.as_set_alone = as_set_alone;
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
-    CHECK_OK(spw_reserved_memory_create(&(spw_reserved_request){.point = &point,
-                                                                .footprint = &f,
-                                                                .ranks = RANKS,
-                                                                .layers = LAYERS,
-                                                                .steps = steps,
-                                                                .as_set_alone = as_set_alone},
-                                        &memory));
+    CHECK_OK(spw_reserved_memory_create(&request, &memory));
     for (size_t step = 0; step < steps; step++) {
         for (size_t rank = 0; rank < RANKS; rank++) {
             for (size_t l = 0; l < LAYERS; l++) {
@@ -367,8 +364,6 @@ static void test_verdicts(void) {
 
 /* --- Of many ranks, the fullest --- */
 
-enum { MANY = 40, FEW_STEPS = 4 };
-
 /* Rank r of 40 holds more rows the greater r is; in step 2 rank 3 holds most of all. */
 static void note_many(spw_reserved_memory *memory, size_t step, uint64_t live[MANY]) {
     for (size_t rank = 0; rank < MANY; rank++) {
@@ -379,6 +374,13 @@ static void note_many(spw_reserved_memory *memory, size_t step, uint64_t live[MA
     }
 }
 
+static void run_part(spw_reserved_memory *memory, size_t run, spw_reserved_part part) {
+    spw_note note = {.data = NULL};
+    CHECK_OK(spw_reserved_memory_run(memory, run, part, &note));
+    CHECK_OK(spw_reserved_memory_take(memory, run, part, &(spw_note_reader){note.data, note.bytes}));
+    spw_free(note.data);
+}
+
 static void replay_many(const spw_reserved_request *request, spw_reserved_summary *out) {
     spw_reserved_memory *memory = NULL;
     uint64_t live[MANY];
@@ -387,8 +389,20 @@ static void replay_many(const spw_reserved_request *request, spw_reserved_summar
         note_many(memory, step, live);
         CHECK_OK(spw_reserved_memory_end_step(memory, step, live));
     }
+    for (size_t i = 0; i < 2 * spw_reserved_memory_runs(memory); i++)
+        run_part(memory, i / 2, i % 2 == 0 ? SPW_RESERVED_AS_SET : SPW_RESERVED_OTHER);
     CHECK_OK(spw_reserved_memory_finish(memory, out));
     spw_reserved_memory_destroy(memory);
+}
+
+/* What is run when all steps are over, by one setting after the other, comes to the same. */
+static void replay_twice(spw_reserved_request request, spw_reserved_summary *out) {
+    spw_reserved_summary later;
+    replay_many(&request, out);
+    request.later = true;
+    replay_many(&request, &later);
+    CHECK(same_bytes(&out->as_set, &later.as_set, sizeof out->as_set) &&
+          same_bytes(&out->expandable, &later.expandable, sizeof out->expandable));
 }
 
 static void test_fullest(void) {
@@ -402,7 +416,7 @@ static void test_fullest(void) {
     replay_many(&request, &all);
     CHECK(all.processes == MANY && all.followed == MANY);
     request.every = false;
-    replay_many(&request, &few);
+    replay_twice(request, &few);
     /* ranks 2 i and 2 i + 1 have the same rows, of which one is followed; rank 3 from step 2 on */
     CHECK(few.processes == MANY && few.followed == SPW_RESERVED_FOLLOWED + 1);
     CHECK(few.as_set.requested.max_bytes == all.as_set.requested.max_bytes);
@@ -412,7 +426,7 @@ static void test_fullest(void) {
     /* a device that is too small for step 2: who dies, and where */
     request.point = &tight;
     CHECK_OK(spw_footprint_compute(&tight, NULL, &f));
-    replay_many(&request, &few);
+    replay_twice(request, &few);
     const spw_reserved_death *d = &few.as_set.death;
     CHECK(few.as_set.failed_steps == 1 && d->there && !d->at_start);
     CHECK(d->step == 2 && d->rank == 3 && d->stage == 0 && d->micro_batch == 0 && d->layer < LAYERS);
@@ -421,7 +435,7 @@ static void test_fullest(void) {
     const spw_point hopeless = spw_point_of(&none, &scheme, 1);
     request.point = &hopeless;
     CHECK_OK(spw_footprint_compute(&hopeless, NULL, &f));
-    replay_many(&request, &few);
+    replay_twice(request, &few);
     CHECK(d->there && d->at_start && d->step == 0 && d->rank < MANY);
 }
 
@@ -429,15 +443,14 @@ static void test_host_memory(void) {
     const spw_job job = make_job(SPW_REMAT_FULL, 8.0);
     const spw_point point = spw_point_of(&job, &scheme, 1);
     spw_footprint f;
+    const spw_reserved_request request = {
+        .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS};
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
     bool succeeded = false;
     for (int n = 0; n < 100 && !succeeded; n++) {
         spw_reserved_memory *memory = NULL;
         spw_alloc_fail_after(n);
-        const spw_status status = spw_reserved_memory_create(
-            &(spw_reserved_request){
-                .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS},
-            &memory);
+        const spw_status status = spw_reserved_memory_create(&request, &memory);
         spw_alloc_fail_after(-1);
         CHECK(status == SPW_OK || (status == SPW_ENOMEM && memory == NULL));
         succeeded = status == SPW_OK;
