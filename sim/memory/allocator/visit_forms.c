@@ -79,7 +79,7 @@ static size_t size_of(const finding *f, size_t begin, size_t at, spw_visit_form 
     return k;
 }
 
-/* The form of a visit, its events behind those of the others; false: it has too many sizes. */
+/* The form of a visit, its events behind those of the others; false: it has too many sizes, or too much at once. */
 static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_visit_event *event) {
     form->number = form->events;
     form->sizes = form->tops = form->plans = form->most_live = 0;
@@ -92,6 +92,7 @@ static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_v
         event[i] = (spw_visit_event){(uint16_t)birth, (uint8_t)size, e->born};
         form->births[size] = (uint16_t)(form->births[size] + e->born);
         live += e->born ? 1 : SIZE_MAX;
+        if (live > SPW_VISIT_PLACES) return false;
         if (live > form->most_live) form->most_live = live;
         form->number =
             (form->number ^ (birth << 16 | size << 8 | (uint64_t)e->stream << 1 | e->born)) * FACTOR;
@@ -238,7 +239,7 @@ static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t 
         const uint8_t at = place[event[i].birth];
         const uint64_t bit = (uint64_t)1 << at;
         taken ^= bit;
-        all->step[all->steps++] = (spw_visit_step){bit, at, size_at[event[i].size], event[i].born};
+        all->step[all->steps++] = (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size], event[i].born};
     }
     part->steps = all->steps - part->step;
 }

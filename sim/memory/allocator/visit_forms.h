@@ -11,7 +11,7 @@ enum {
     SPW_VISIT_SIZES = 24,
     SPW_VISIT_TOPS = 32,
     SPW_VISIT_PLANS = 4,
-    SPW_VISIT_PLACES = 64
+    SPW_VISIT_PLACES = 32 /* of which each has two rooms, and each of these a bit */
 };
 enum { SPW_SMALL_POOL = 1 }; /* of the first stream */
 
@@ -24,7 +24,7 @@ typedef struct spw_visit_event {
 
 /* A birth or a death of a part of a plan. */
 typedef struct spw_visit_step {
-    uint64_t bit;   /* of its place, */
+    uint64_t rooms; /* bits of those of its place, */
     uint16_t place; /* which is no other's that is there at the same time */
     uint8_t size;   /* of those of the part */
     bool born;
