@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { FEWEST_EVENTS = 4, MOST_FORMS = 256 };
+enum { FEWEST_EVENTS = 4, MOST_FORMS = 256, MOST_TOPS = 32 };
 
 static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
 static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
@@ -82,7 +82,7 @@ static size_t size_of(const finding *f, size_t begin, size_t at, spw_visit_form 
 /* The form of a visit, its events behind those of the others; false: it has too many sizes, or too much at once. */
 static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_visit_event *event) {
     form->number = form->events;
-    form->sizes = form->tops = form->plans = form->most_live = 0;
+    form->sizes = form->changes = form->plans = form->most_live = 0;
     size_t live = 0;
     for (size_t i = 0; i < form->events; i++) {
         const spw_memory_event *e = &f->list->event[begin + i];
@@ -107,27 +107,48 @@ static bool is_covered(const uint16_t *some, const uint16_t *all, size_t sizes) 
     return covered;
 }
 
-/* Where less has been live of every size, it is not the most. */
-static bool add_top(spw_visit_form *form, const uint16_t *live) {
+/* What is live at once of each size. */
+typedef struct top {
+    uint16_t live[SPW_VISIT_SIZES];
+} top;
+
+/* Where less has been live of every size, it is not the most. tops: MOST_TOPS + 1: there are too many. */
+static size_t add_top(top *all, size_t tops, size_t sizes, const top *now) {
     size_t kept = 0;
-    for (size_t t = 0; t < form->tops; t++)
-        if (is_covered(live, form->top[t], form->sizes)) return true;
-    for (size_t t = 0; t < form->tops; t++)
-        if (!is_covered(form->top[t], live, form->sizes))
-            memmove(form->top[kept++], form->top[t], sizeof form->top[t]);
-    form->tops = kept;
-    if (kept == SPW_VISIT_TOPS) return false;
-    memcpy(form->top[form->tops++], live, sizeof form->top[0]);
+    for (size_t t = 0; t < tops; t++)
+        if (is_covered(now->live, all[t].live, sizes)) return tops;
+    for (size_t t = 0; t < tops; t++)
+        if (!is_covered(all[t].live, now->live, sizes)) all[kept++] = all[t];
+    if (kept < MOST_TOPS) all[kept] = *now;
+    return kept + 1;
+}
+
+/* From each top to the next. What falls comes first, so that nothing between them is more than the next. */
+static bool add_changes(const top *all, size_t tops, spw_visit_form *form) {
+    static const top none = {{0}};
+    for (size_t t = 0; t < tops; t++) {
+        const top *before = t > 0 ? &all[t - 1] : &none;
+        for (int rises = 0; rises <= 1; rises++) {
+            for (size_t k = 0; k < form->sizes; k++) {
+                const int change = all[t].live[k] - before->live[k];
+                if (change == 0 || (change > 0) != (rises == 1)) continue;
+                if (form->changes == SPW_VISIT_CHANGES) return false;
+                form->change[form->changes++] = (spw_visit_change){(uint8_t)k, (int8_t)change};
+            }
+        }
+    }
     return true;
 }
 
 static bool find_tops(spw_visit_form *form, const spw_visit_event *event) {
-    uint16_t live[SPW_VISIT_SIZES] = {0};
+    top all[MOST_TOPS], now = {{0}};
+    size_t tops = 0;
     for (size_t i = 0; i < form->events; i++) {
-        if (i > 0 && event[i - 1].born && !event[i].born && !add_top(form, live)) return false;
-        live[event[i].size] = (uint16_t)(live[event[i].size] + (event[i].born ? 1 : -1));
+        if (i > 0 && event[i - 1].born && !event[i].born) tops = add_top(all, tops, form->sizes, &now);
+        if (tops > MOST_TOPS) return false;
+        now.live[event[i].size] = (uint16_t)(now.live[event[i].size] + (event[i].born ? 1 : -1));
     }
-    return true;
+    return add_changes(all, tops, form);
 }
 
 static bool is_form(const spw_visit_forms *all, const spw_visit_form *a, const spw_visit_form *b) {
@@ -267,10 +288,9 @@ static void add_births(spw_visit_sum *sum, uint64_t births, uint64_t bytes, uint
 
 /* Most that is live at once. */
 static uint64_t most_of(const spw_visit_form *form, const uint64_t *bytes) {
-    uint64_t most = 0;
-    for (size_t t = 0; t < form->tops; t++) {
-        uint64_t live = 0;
-        for (size_t k = 0; k < form->sizes; k++) live += form->top[t][k] * bytes[k];
+    uint64_t live = 0, most = 0;
+    for (size_t c = 0; c < form->changes; c++) {
+        live += (uint64_t)form->change[c].rise * bytes[form->change[c].size];
         spw_raise_to(&most, live);
     }
     return most;
