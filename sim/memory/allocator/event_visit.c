@@ -18,7 +18,7 @@ enum { LEAD = PLACES, OWN_BLOCK = 2 * PLACES };
 typedef struct request {
     uint64_t bytes;
     int32_t first; /* the smallest free block that is large enough */
-    uint32_t pool;
+    uint8_t pool;
 } request;
 
 /* What is in use of a pool, by a visit: what requests have of free blocks, from the front of what was free there. Parts stand where a
@@ -98,7 +98,7 @@ typedef struct place {
 
 /* As nothing had been: parts that are gone are of blocks that are free, or of another part. */
 static bool give_up(visit *v, const spw_visit_step *step, const spw_visit_step *end,
-                    const request *request_of, uint32_t pool) {
+                    const request *request_of, uint8_t pool) {
     for (; step != end; step++)
         if (step->born && request_of[step->size].pool == pool) v->block[v->own[step->place]].lent = false;
     return false;
@@ -106,7 +106,7 @@ static bool give_up(visit *v, const spw_visit_step *step, const spw_visit_step *
 
 /* In one pool, or the only one. after [steps] rises by the bytes in use behind each. */
 static inline bool follow_pool(visit *v, const spw_visit_step *step, const spw_visit_step *end,
-                               const request *request_of, uint32_t pool, bool only, uint64_t *after) {
+                               const request *request_of, uint8_t pool, bool only, uint64_t *after) {
     spw_block *const block = v->block;
     const uint64_t cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1,
                    least = v->least;
@@ -169,10 +169,10 @@ static bool follow(spw_allocator *a, const place *at, const spw_visit_part *of, 
         pools |= UINT32_C(1) << s->pool;
     }
     if ((pools & (pools - 1)) == 0)
-        return pools == 0 || follow_pool(&v, step, end, request_of, (uint32_t)__builtin_ctz(pools), true, after);
+        return pools == 0 || follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), true, after);
     memset(after, 0, of->steps * sizeof *after);
     for (; pools != 0 && fits; pools &= pools - 1)
-        fits = follow_pool(&v, step, end, request_of, (uint32_t)__builtin_ctz(pools), false, after);
+        fits = follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), false, after);
     return fits;
 }
 
