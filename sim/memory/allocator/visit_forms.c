@@ -151,10 +151,19 @@ static bool find_tops(spw_visit_form *form, const spw_visit_event *event) {
     return add_changes(all, tops, form);
 }
 
-static bool is_form(const spw_visit_forms *all, const spw_visit_form *a, const spw_visit_form *b) {
-    return a->number == b->number && a->events == b->events && a->sizes == b->sizes &&
-           memcmp(all->event + a->event, all->event + b->event, a->events * sizeof *all->event) == 0 &&
-           memcmp(a->stream, b->stream, a->sizes * sizeof *a->stream) == 0;
+/* Has the visit that form? Its births of a size stay of equal bytes, as those of the visit of which the form is do. */
+static bool has_form(const finding *f, size_t begin, const spw_visit_form *form) {
+    const spw_memory_event *first = f->list->event + begin;
+    const spw_visit_event *event = f->list->forms->event + form->event;
+    bool has = true;
+    for (size_t i = 0; i < form->events && has; i++) {
+        const spw_memory_event *e = &first[i];
+        const size_t size = event[i].size;
+        has = e->born == event[i].born && (e->born ? e->stream == form->stream[size] &&
+                                                         are_alike(f, &first[form->first[size]], e)
+                                                   : f->other[begin + i] == begin + event[i].birth);
+    }
+    return has;
 }
 
 /* Which form the visit has; MOST_FORMS: none that is listed. */
@@ -162,15 +171,15 @@ static spw_status form_of(const finding *f, size_t begin, size_t end, size_t *ou
     spw_visit_forms *all = f->list->forms;
     spw_status status = SPW_OK;
     *out = MOST_FORMS;
+    for (size_t i = all->forms; i-- > 0 && *out == MOST_FORMS;)
+        if (all->form[i].events == end - begin && has_form(f, begin, &all->form[i])) *out = i;
+    if (*out < MOST_FORMS || all->forms == MOST_FORMS) return SPW_OK;
     SPW_TRY(SPW_GROW(all->forms, all->forms + 1, &all->form_room, &all->form));
     SPW_TRY(SPW_GROW(all->events, all->events + end - begin, &all->event_room, &all->event));
     spw_visit_form *form = &all->form[all->forms];
     form->event = all->events;
     form->events = end - begin;
-    if (!describe(f, begin, form, all->event + form->event)) return SPW_OK;
-    for (size_t i = all->forms; i-- > 0 && *out == MOST_FORMS;)
-        if (is_form(all, &all->form[i], form)) *out = i;
-    if (*out < MOST_FORMS || all->forms == MOST_FORMS || !find_tops(form, all->event + form->event))
+    if (!describe(f, begin, form, all->event + form->event) || !find_tops(form, all->event + form->event))
         return SPW_OK;
     all->events += form->events;
     *out = all->forms++;
