@@ -80,7 +80,7 @@ static spw_status change_pieces(spw_step_memory *m, spw_step_place at, size_t te
 }
 
 /* A tensor that is born twice, or dies without having been born, changes nothing. */
-static spw_status change(spw_step_memory *m, spw_step_place at, size_t tensor, bool born) {
+static inline spw_status change(spw_step_memory *m, spw_step_place at, size_t tensor, bool born) {
     const size_t cell = (at.set * m->stages.most + at.local) * m->layer.tensors + tensor;
     if (m->live[cell] == born) return SPW_OK;
     m->live[cell] = born;
