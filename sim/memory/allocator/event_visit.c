@@ -169,7 +169,8 @@ static bool follow(spw_allocator *a, const place *at, const spw_visit_part *of, 
         pools |= UINT32_C(1) << s->pool;
     }
     if ((pools & (pools - 1)) == 0)
-        return pools == 0 || follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), true, after);
+        return pools == 0 ||
+               follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), true, after);
     memset(after, 0, of->steps * sizeof *after);
     for (; pools != 0 && fits; pools &= pools - 1)
         fits = follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), false, after);

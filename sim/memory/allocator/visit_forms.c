@@ -159,9 +159,9 @@ static bool has_form(const finding *f, size_t begin, const spw_visit_form *form)
     for (size_t i = 0; i < form->events && has; i++) {
         const spw_memory_event *e = &first[i];
         const size_t size = event[i].size;
-        has = e->born == event[i].born && (e->born ? e->stream == form->stream[size] &&
-                                                         are_alike(f, &first[form->first[size]], e)
-                                                   : f->other[begin + i] == begin + event[i].birth);
+        has = e->born == event[i].born &&
+              (e->born ? e->stream == form->stream[size] && are_alike(f, &first[form->first[size]], e)
+                       : f->other[begin + i] == begin + event[i].birth);
     }
     return has;
 }
@@ -269,7 +269,8 @@ static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t 
         const uint8_t at = place[event[i].birth];
         const uint64_t bit = (uint64_t)1 << at;
         taken ^= bit;
-        all->step[all->steps++] = (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size], event[i].born};
+        all->step[all->steps++] =
+            (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size], event[i].born};
     }
     part->steps = all->steps - part->step;
 }
