@@ -22,7 +22,7 @@ static void add_beside(spw_event_list *list, uint32_t slot, uint64_t bytes, uint
 
 static void check_found(void) {
     spw_event_list list = {.events = 0}, copy = {.events = 0};
-    add(&list, 0, 5, true, false);  /* 0: stays beyond the list */
+    add(&list, 0, 5, true, false);  /* 0: stays until long after */
     add(&list, 1, 5, true, false);  /* 1: a visit of 1 and 2, which overlap, */
     add(&list, 2, 5, true, false);  /* 2 */
     add(&list, 1, 5, false, false); /* 3 */
@@ -40,11 +40,19 @@ static void check_found(void) {
     add(&list, 3, 5, false, true);  /* 15 */
     add(&list, 2, 5, false, true);  /* 16 */
     add(&list, 1, 5, false, true);  /* 17 */
+    add(&list, 1, 5, true, false);  /* 18: an earlier one dies within, so that only what is behind it is a visit */
+    add(&list, 0, 5, false, false); /* 19 */
+    add(&list, 2, 5, true, false);  /* 20 */
+    add(&list, 3, 5, true, false);  /* 21 */
+    add(&list, 2, 5, false, false); /* 22 */
+    add(&list, 3, 5, false, false); /* 23 */
+    add(&list, 1, 5, false, false); /* 24 */
     CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_copy(&list, &copy));
-    CHECK(list.visits == 2 && list.visit[0].begin == 1 && list.visit[0].end == 5);
+    CHECK(list.visits == 3 && list.visit[0].begin == 1 && list.visit[0].end == 5);
     CHECK(list.visit[1].begin == 13 && list.visit[1].end == 17);
-    CHECK(copy.visits == 2 && copy.visit[1].begin == 13 && copy.visit[1].end == 17);
+    CHECK(list.visit[2].begin == 20 && list.visit[2].end == 24);
+    CHECK(copy.visits == 3 && copy.visit[1].begin == 13 && copy.visit[1].end == 17);
     spw_event_list_clear(&list);
     CHECK(list.visits == 0);
     spw_event_list_destroy(&list);
