@@ -40,7 +40,8 @@ static void check_found(void) {
     add(&list, 3, 5, false, true);  /* 15 */
     add(&list, 2, 5, false, true);  /* 16 */
     add(&list, 1, 5, false, true);  /* 17 */
-    add(&list, 1, 5, true, false);  /* 18: an earlier one dies within, so that only what is behind it is a visit */
+    add(&list, 1, 5, true,
+        false); /* 18: an earlier one dies within, so that only what is behind it is a visit */
     add(&list, 0, 5, false, false); /* 19 */
     add(&list, 2, 5, true, false);  /* 20 */
     add(&list, 3, 5, true, false);  /* 21 */
