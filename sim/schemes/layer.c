@@ -19,11 +19,6 @@ void spw_layer_destroy(spw_layer *layer) {
     *layer = (spw_layer){.tensors = 0};
 }
 
-bool spw_rows_follow_routing(spw_rows rows) {
-    return rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT ||
-           rows == SPW_ROWS_EXPERT;
-}
-
 bool spw_layer_is_dynamic(const spw_layer *layer) {
     for (size_t i = 0; i < layer->tensors; i++) {
         if (spw_rows_follow_routing(layer->tensor[i].rows)) return true;
@@ -31,21 +26,7 @@ bool spw_layer_is_dynamic(const spw_layer *layer) {
     return false;
 }
 
-/* --- Sizes --- */
-
-static uint64_t routed_rows(spw_rows rows, const spw_rank_rows *routed) {
-    if (routed == NULL || rows == SPW_ROWS_EXPERT) return 0;
-    if (rows == SPW_ROWS_HELD) return routed->held;
-    return rows == SPW_ROWS_RECEIVED ? routed->received : routed->sent;
-}
-
-uint64_t spw_layer_row_bytes(const spw_layer_tensor *t, uint64_t rows) {
-    return spw_rows_follow_routing(t->rows) ? spw_saturated_product(t->bytes, rows) : t->bytes;
-}
-
-uint64_t spw_layer_bytes(const spw_layer_tensor *t, const spw_rank_rows *routed) {
-    return spw_layer_row_bytes(t, routed_rows(t->rows, routed));
-}
+/* --- Its tensors --- */
 
 size_t spw_layer_find(const spw_layer *layer, const char *name) {
     for (size_t i = 0; i < layer->tensors; i++) {
@@ -58,7 +39,7 @@ spw_formula spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *ro
     spw_formula out = {.words = t->times > 1 ? "[n]" : "[]"};
     for (size_t i = 0; i < t->dims; i++) {
         const bool follows = i == 0 && spw_rows_follow_routing(t->rows);
-        const uint64_t count = follows ? routed_rows(t->rows, routed) : t->dim[i].count;
+        const uint64_t count = follows ? spw_routed_rows(t->rows, routed) : t->dim[i].count;
         out.term[out.terms++] = (spw_term){t->dim[i].symbol, (double)count};
     }
     if (t->times > 1) out.term[out.terms++] = (spw_term)TERM("times", t->times);

@@ -5,6 +5,7 @@
 #ifndef SPW_SIM_SCHEMES_LAYER_H
 #define SPW_SIM_SCHEMES_LAYER_H
 
+#include "base/saturate.h"
 #include "base/status.h"
 #include "sim/schemes/scheme.h"
 
@@ -124,15 +125,29 @@ SPW_MUST_CHECK spw_status spw_layer_build(const spw_scheme *scheme, const spw_la
                                           spw_flavour flavour, spw_layer *out);
 void spw_layer_destroy(spw_layer *layer); /* leaves an empty one, for which it is fine too */
 
-bool spw_rows_follow_routing(spw_rows rows);
+static inline bool spw_rows_follow_routing(spw_rows rows) {
+    return rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT ||
+           rows == SPW_ROWS_EXPERT;
+}
+/* rows NULL: none. Of single experts: 0. */
+static inline uint64_t spw_routed_rows(spw_rows rows, const spw_rank_rows *routed) {
+    if (routed == NULL || rows == SPW_ROWS_EXPERT) return 0;
+    if (rows == SPW_ROWS_HELD) return routed->held;
+    return rows == SPW_ROWS_RECEIVED ? routed->received : routed->sent;
+}
 /* Do any of its tensors? */
 bool spw_layer_is_dynamic(const spw_layer *layer);
 
-/* Bytes of one tensor; UINT64_MAX when they do not fit in 64 bits. rows NULL: none where they follow the routing. Of
- * SPW_ROWS_EXPERT: 0, as rows of single experts are not among them; spw_layer_row_bytes() times those rows is right. */
-uint64_t spw_layer_bytes(const spw_layer_tensor *t, const spw_rank_rows *routed);
-/* Of a tensor with `rows` rows, whatever the routing says; of all of it where rows follow from the shape. */
-uint64_t spw_layer_row_bytes(const spw_layer_tensor *t, uint64_t rows);
+/* Bytes of a tensor with `rows` rows, whatever the routing says; of all of it where rows follow from the shape. UINT64_MAX when they do
+ * not fit in 64 bits. */
+static inline uint64_t spw_layer_row_bytes(const spw_layer_tensor *t, uint64_t rows) {
+    return spw_rows_follow_routing(t->rows) ? spw_saturated_product(t->bytes, rows) : t->bytes;
+}
+/* Of one tensor. rows NULL: none where they follow the routing. Of SPW_ROWS_EXPERT: 0, as rows of single experts are not among them;
+ * spw_layer_row_bytes() times those rows is right. */
+static inline uint64_t spw_layer_bytes(const spw_layer_tensor *t, const spw_rank_rows *routed) {
+    return spw_layer_row_bytes(t, spw_routed_rows(t->rows, routed));
+}
 /* The position of a tensor; SIZE_MAX: none has that name. */
 size_t spw_layer_find(const spw_layer *layer, const char *name);
 /* As "[D, H] x 2 B = 40960 x 7168 x 2". */

@@ -278,20 +278,46 @@ cleanup:
     return status;
 }
 
-static spw_status replay_event(const spw_event_list *list, size_t i, spw_allocator *allocator,
-                               spw_allocation *live, spw_list_replay *out) {
-    const spw_memory_event *event = &list->event[i];
-    spw_allocation *held = &live[event->slot];
+/* Where a replay is. */
+typedef struct cursor {
+    size_t event, mark, visit; /* the next ones */
+    bool forward;              /* was the last event */
+} cursor;
+
+static void note_forward(const spw_event_list *list, const spw_allocator *allocator, cursor *at,
+                         spw_list_replay *out) {
+    const bool backward = list->event[at->event].backward;
+    if (at->forward && backward) out->after_forward = spw_allocator_get_stats(allocator);
+    at->forward = !backward;
+}
+
+/* Up to there, or to where the device is out of memory. */
+static spw_status replay_events(const spw_event_list *list, size_t end, spw_allocator *allocator,
+                                spw_allocation *live, cursor *at, spw_list_replay *out) {
     spw_status status = SPW_OK;
-    if (event->born) {
-        status = spw_allocator_allocate(allocator, event->stream, event->bytes, held);
-        out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
-        out->refused_event = i;
-    } else {
-        status = spw_allocator_free(allocator, *held);
-        held->block = SPW_ALLOCATION_EMPTY;
+    for (; at->event < end && !out->refused && status == SPW_OK; at->event++) {
+        const spw_memory_event *event = &list->event[at->event];
+        spw_allocation *held = &live[event->slot];
+        note_forward(list, allocator, at, out);
+        if (event->born) {
+            status = spw_allocator_allocate(allocator, event->stream, event->bytes, held);
+            out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
+            out->refused_event = at->event;
+        } else {
+            status = spw_allocator_free(allocator, *held);
+            held->block = SPW_ALLOCATION_EMPTY;
+        }
     }
     return status;
+}
+
+/* The next event at which more is to be done than to replay it. */
+static size_t next_stop(const spw_event_list *list, const cursor *at) {
+    size_t mark = at->mark, stop = list->events;
+    while (mark < list->marks && list->mark[mark] <= at->event) mark++;
+    if (mark < list->marks && list->mark[mark] < stop) stop = list->mark[mark];
+    if (at->visit < list->visits && list->visit[at->visit].begin < stop) stop = list->visit[at->visit].begin;
+    return stop;
 }
 
 static void begin_replay(spw_allocator *allocator, spw_list_replay *out) {
@@ -300,51 +326,63 @@ static void begin_replay(spw_allocator *allocator, spw_list_replay *out) {
     out->before = out->after_forward = spw_allocator_get_stats(allocator);
 }
 
+/* What was seen at marks since events were left out. */
+typedef struct seen_marks {
+    seen *known;
+    size_t knowns, looks;
+} seen_marks;
+
+/* At a mark. Leaves events out that repeat others. */
+static void look_at_mark(const spw_event_list *list, const spw_allocator *allocator,
+                         const spw_allocation *live, size_t slots, seen_marks *marks, cursor *at,
+                         spw_list_replay *out) {
+    const spw_allocator_stats s = spw_allocator_get_stats(allocator);
+    seen now = {0, s.requested_bytes, s.allocated_bytes, s.reserved_bytes, s.retries, at->event};
+    if (marks->looks < MOST_LOOKS && has_sums(marks->known, marks->knowns, &now)) {
+        now.state = spw_allocator_state(allocator, live, slots);
+        marks->looks++;
+    }
+    const size_t skipped = left_out(list, marks->known, marks->knowns, &now);
+    out->repeated += skipped;
+    marks->knowns = skipped > 0 ? 0 : marks->knowns + 1;
+    if (skipped > 0) marks->looks = 0;
+    at->event += skipped;
+    at->mark++;
+}
+
 spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
-    seen *known = NULL;
-    bool forward = false; /* was the last event */
     const bool visits = slots > 0 && spw_event_visit_can(allocator);
-    size_t knowns = 0, mark = 0, looks = 0, visit = 0;
+    seen_marks marks = {.known = NULL};
+    cursor at = {.visit = visits ? 0 : list->visits};
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
     if (!visits) spw_event_list_spread(list);
-    if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
-    for (size_t i = 0; i < list->events && !out->refused; i++) {
-        while (mark < list->marks && list->mark[mark] < i) mark++;
-        if (known != NULL && mark < list->marks && list->mark[mark] == i &&
-            (list->again == NULL || list->again[mark])) {
-            const spw_allocator_stats at = spw_allocator_get_stats(allocator);
-            seen now = {0, at.requested_bytes, at.allocated_bytes, at.reserved_bytes, at.retries, i};
-            if (looks < MOST_LOOKS && has_sums(known, knowns, &now)) {
-                now.state = spw_allocator_state(allocator, live, slots);
-                looks++;
-            }
-            const size_t skipped = left_out(list, known, knowns, &now);
-            out->repeated += skipped;
-            knowns = skipped > 0 ? 0 : knowns + 1;
-            if (skipped > 0) looks = 0;
-            i += skipped;
-            mark++;
-            if (i == list->events) break;
+    if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &marks.known));
+    while (at.event < list->events && !out->refused) {
+        while (at.mark < list->marks && list->mark[at.mark] < at.event) at.mark++;
+        if (marks.known != NULL && at.mark < list->marks && list->mark[at.mark] == at.event &&
+            (list->again == NULL || list->again[at.mark])) {
+            look_at_mark(list, allocator, live, slots, &marks, &at, out);
+            if (at.event == list->events) break;
         }
-        if (forward && list->event[i].backward) out->after_forward = spw_allocator_get_stats(allocator);
-        forward = !list->event[i].backward;
-        while (visits && visit < list->visits && list->visit[visit].begin < i) visit++;
-        if (visits && visit < list->visits && list->visit[visit].begin == i) {
+        while (at.visit < list->visits && list->visit[at.visit].begin < at.event) at.visit++;
+        if (at.visit < list->visits && list->visit[at.visit].begin == at.event) {
+            const size_t visit = at.visit++;
+            note_forward(list, allocator, &at, out);
             if (spw_event_visit_replay(list, visit, allocator)) {
-                i = list->visit[visit].end - 1;
+                at.event = list->visit[visit].end;
                 continue;
             }
             spw_event_visit_spread(list, visit);
         }
-        SPW_TRY(replay_event(list, i, allocator, live, out));
+        SPW_TRY(replay_events(list, next_stop(list, &at), allocator, live, &at, out));
     }
-    if (forward) out->after_forward = spw_allocator_get_stats(allocator);
+    if (at.forward) out->after_forward = spw_allocator_get_stats(allocator);
     out->after = spw_allocator_get_stats(allocator);
 
 cleanup:
-    spw_free(known);
+    spw_free(marks.known);
     return status;
 }
 

@@ -7,106 +7,83 @@
 
 #include <string.h>
 
-enum { NO_PART = -1 };
-
 /* --- Parts of blocks --- */
 
-/* What a request has of a free block, from the front of what was free there; and what is free behind it, before the next part. */
-typedef struct part {
-    uint64_t bytes, gap;
-    uint64_t lead; /* free in front of it, where it is the first part of its block */
-    int32_t block;
-    int16_t before, behind; /* of its block */
-} part;
+enum { PLACES = SPW_VISIT_PLACES, NO_PART = UINT8_MAX };
+
+/* Where a request is served: the gap of a part, its lead, or a block of its own. */
+enum { LEAD = PLACES, OWN_BLOCK = 2 * PLACES };
 
 /* What is asked for. */
 typedef struct request {
     uint64_t bytes;
     int32_t first; /* the smallest free block that is large enough */
-    uint32_t pool;
+    uint8_t pool;
 } request;
 
-/* What is in use of a pool, by a visit. Parts stand where a plan says, so that there is room for those that are there at once. */
+/* What is in use of a pool, by a visit: what requests have of free blocks, from the front of what was free there. Parts stand where a
+ * plan says, so that there is room for those that are there at once. */
 typedef struct visit {
     spw_block *block;
     uint64_t least; /* no request is smaller */
-    part part[SPW_VISIT_PLACES];
+    uint64_t bytes[PLACES];
+    /* Free of a part's block: the gap behind it, before the next part; the lead in front of it, where it is the first. */
+    uint64_t room[2 * PLACES];
+    int32_t own[PLACES];                    /* the block that a part is of, */
+    uint8_t before[PLACES], behind[PLACES]; /* and its neighbours there */
 } visit;
 
-/* Bit p: what is free behind part p, or in front of it, may serve a request. */
-typedef struct free_parts {
-    uint64_t gap, lead;
-} free_parts;
-
 static uint64_t address_of(const visit *v, size_t p) {
-    const part *x = &v->part[p];
-    uint64_t address = v->block[x->block].address;
-    for (int16_t at = x->before; at != NO_PART; at = v->part[at].before)
-        address += v->part[at].bytes + v->part[at].gap + v->part[at].lead;
-    return address + x->lead;
+    uint64_t address = v->block[v->own[p]].address;
+    for (size_t at = v->before[p]; at != NO_PART; at = v->before[at])
+        address += v->bytes[at] + v->room[at] + v->room[LEAD + at];
+    return address + v->room[LEAD + p];
 }
-
-/* Where a request is served: the gap of a part, its lead, or a block of its own. */
-enum { LEAD = SPW_VISIT_PLACES, OWN_BLOCK = 2 * SPW_VISIT_PLACES };
 
 static uint64_t address_at(const visit *v, int32_t block, size_t where) {
     if (where == OWN_BLOCK) return v->block[block].address;
-    if (where >= LEAD) return v->block[v->part[where - LEAD].block].address;
-    return address_of(v, where) + v->part[where].bytes;
+    if (where >= LEAD) return v->block[v->own[where - LEAD]].address;
+    return address_of(v, where) + v->bytes[where];
 }
 
-/* Is that free part, of `bytes`, what a request is served from, rather than what was found so far? */
-static inline bool is_better(const visit *v, uint64_t wanted, uint64_t bytes, size_t where, int32_t block,
-                             size_t best_where, uint64_t best) {
-    if (bytes - wanted > best - wanted) return false; /* smaller than wanted, too */
-    return bytes != best || address_at(v, block, where) < address_at(v, block, best_where);
-}
-
-/* The smallest that is large enough, the lowest of equals. Most requests find a block of their own, which is of *best bytes. */
-static inline size_t look_beside(const visit *v, free_parts beside, uint64_t wanted, int32_t block,
+/* The smallest that is large enough, the lowest of equals. Most requests find a block of their own, which is of *best bytes. rooms: bits of
+ * those that may serve a request. */
+static inline size_t look_beside(const visit *v, uint64_t rooms, uint64_t wanted, int32_t block,
                                  uint64_t *best) {
     size_t where = OWN_BLOCK;
-    for (; beside.gap != 0; beside.gap &= beside.gap - 1) {
-        const size_t p = (size_t)__builtin_ctzll(beside.gap);
-        const uint64_t bytes = v->part[p].gap;
-        if (is_better(v, wanted, bytes, p, block, where, *best)) *best = bytes, where = p;
+    uint64_t over = *best - wanted; /* of what is too small it is more than of anything else */
+    for (; rooms != 0; rooms &= rooms - 1) {
+        const size_t r = (size_t)__builtin_ctzll(rooms);
+        const uint64_t rest = v->room[r] - wanted;
+        if (rest > over || (rest == over && address_at(v, block, r) > address_at(v, block, where))) continue;
+        over = rest;
+        where = r;
     }
-    for (; beside.lead != 0; beside.lead &= beside.lead - 1) {
-        const size_t p = (size_t)__builtin_ctzll(beside.lead);
-        const uint64_t bytes = v->part[p].lead;
-        if (is_better(v, wanted, bytes, p + LEAD, block, where, *best)) *best = bytes, where = p + LEAD;
-    }
+    *best = wanted + over;
     return where;
 }
 
 /* Part p between others of its block, where there was a free part. */
 static void stand_between(visit *v, size_t where, size_t p) {
     const bool lead = where >= LEAD;
-    const size_t beside = where % SPW_VISIT_PLACES;
-    part *x = &v->part[p], *other = &v->part[beside];
-    x->block = other->block;
-    x->before = (int16_t)(lead ? NO_PART : (int)beside);
-    x->behind = (int16_t)(lead ? (int)beside : other->behind);
-    if (lead)
-        other->lead = 0;
-    else
-        other->gap = 0, other->behind = (int16_t)p;
-    if (x->behind != NO_PART) v->part[x->behind].before = (int16_t)p;
+    const size_t beside = where % PLACES;
+    v->own[p] = v->own[beside];
+    v->before[p] = (uint8_t)(lead ? NO_PART : beside);
+    v->behind[p] = (uint8_t)(lead ? beside : v->behind[beside]);
+    v->room[where] = 0;
+    if (!lead) v->behind[beside] = (uint8_t)p;
+    if (v->behind[p] != NO_PART) v->before[v->behind[p]] = (uint8_t)p;
 }
 
-/* What others have of its block stays. */
-static free_parts leave_between(visit *v, const part *x, free_parts beside) {
-    const uint64_t bytes = x->bytes + x->gap;
-    if (x->behind != NO_PART) v->part[x->behind].before = x->before;
-    if (x->before != NO_PART) {
-        v->part[x->before].gap += bytes;
-        v->part[x->before].behind = x->behind;
-        if (v->part[x->before].gap >= v->least) beside.gap |= (uint64_t)1 << x->before;
-    } else {
-        v->part[x->behind].lead = x->lead + bytes;
-        if (x->lead + bytes >= v->least) beside.lead |= (uint64_t)1 << x->behind;
-    }
-    return beside;
+/* What others have of its block stays. Gives the room that grows. */
+static inline size_t leave_between(visit *v, size_t p) {
+    const size_t before = v->before[p], behind = v->behind[p];
+    if (behind != NO_PART) v->before[behind] = (uint8_t)before;
+    if (before != NO_PART) v->behind[before] = (uint8_t)behind;
+    const size_t grows = before != NO_PART ? before : LEAD + behind;
+    /* NOLINTNEXTLINE(clang-analyzer-*): written when that part was born */
+    v->room[grows] += v->room[LEAD + p] + v->bytes[p] + v->room[p];
+    return grows;
 }
 
 /* --- A visit --- */
@@ -122,64 +99,63 @@ typedef struct place {
 
 /* As nothing had been: parts that are gone are of blocks that are free, or of another part. */
 static bool give_up(visit *v, const spw_visit_step *step, const spw_visit_step *end,
-                    const request *request_of, uint32_t pool) {
+                    const request *request_of, uint8_t pool) {
     for (; step != end; step++)
-        if (step->born && request_of[step->size].pool == pool)
-            v->block[v->part[step->place].block].lent = false;
+        if (step->born && request_of[step->size].pool == pool) v->block[v->own[step->place]].lent = false;
     return false;
 }
 
-/* In one pool. after [steps] rises by the bytes in use behind each. */
-static bool follow_pool(visit *v, const spw_visit_step *step, const spw_visit_step *end,
-                        const request *request_of, uint32_t pool, uint64_t *after) {
+/* In one pool, or the only one. after [steps] rises by the bytes in use behind each. */
+static inline bool follow_pool(visit *v, const spw_visit_step *step, const spw_visit_step *end,
+                               const request *request_of, uint8_t pool, bool only, uint64_t *after) {
     spw_block *const block = v->block;
     const uint64_t cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1,
                    least = v->least;
-    free_parts beside = {0, 0};
-    uint64_t used = 0;
+    uint64_t used = 0, rooms = 0; /* bits of those that may serve a request */
     for (const spw_visit_step *at = step; at != end; at++, after++) {
         const request *r = &request_of[at->size];
-        part *x = &v->part[at->place];
-        if (r->pool == pool && at->born) {
+        const size_t p = at->place;
+        const bool here = only || r->pool == pool;
+        if (here && at->born) {
             const uint64_t wanted = r->bytes;
             int32_t own = r->first;
             while (own != SPW_NO_BLOCK && block[own].lent) own = block[own].larger;
             uint64_t best = own != SPW_NO_BLOCK ? block[own].bytes : UINT64_MAX;
-            const size_t where = look_beside(v, beside, wanted, own, &best);
+            const size_t where = look_beside(v, rooms, wanted, own, &best);
             if (best == UINT64_MAX) return give_up(v, step, at, request_of, pool);
             if (where == OWN_BLOCK) {
                 block[own].lent = true;
-                x->block = own;
-                x->before = x->behind = NO_PART;
+                v->own[p] = own;
+                v->before[p] = v->behind[p] = NO_PART;
             } else {
-                stand_between(v, where, at->place);
-                if (where >= LEAD)
-                    beside.lead &= ~((uint64_t)1 << (where - LEAD));
-                else
-                    beside.gap &= ~((uint64_t)1 << where);
+                stand_between(v, where, p);
+                rooms &= ~((uint64_t)1 << where);
             }
-            x->lead = 0;
-            x->gap = best - wanted >= cut ? best - wanted : 0;
-            x->bytes = best - x->gap;
-            used += x->bytes;
-            if (x->gap >= least) beside.gap |= at->bit;
-        } else if (r->pool == pool) {
-            used -= x->bytes;
-            beside.gap &= ~at->bit;
-            beside.lead &= ~at->bit;
-            if ((x->before & x->behind) == NO_PART)
-                block[x->block].lent = false;
-            else
-                beside = leave_between(v, x, beside);
+            const uint64_t rest = best - wanted, gap = rest >= cut ? rest : 0;
+            v->room[LEAD + p] = 0;
+            v->room[p] = gap;
+            v->bytes[p] = best - gap;
+            used += best - gap;
+            if (gap >= least) rooms |= (uint64_t)1 << p;
+        } else if (here) {
+            used -= v->bytes[p];
+            rooms &= ~at->rooms;
+            if ((v->before[p] & v->behind[p]) == NO_PART) {
+                block[v->own[p]].lent = false;
+            } else {
+                const size_t grows = leave_between(v, p);
+                /* NOLINTNEXTLINE(clang-analyzer-*): one of both is there */
+                if (v->room[grows] >= least) rooms |= (uint64_t)1 << grows;
+            }
         }
-        *after += used;
+        *after = only ? used : *after + used;
     }
     return true;
 }
 
 /* after [steps]: bytes in use behind each. */
 static bool follow(spw_allocator *a, const place *at, const spw_visit_part *of, uint64_t *after) {
-    const spw_visit_step *step = at->forms->step + of->step;
+    const spw_visit_step *step = at->forms->step + of->step, *end = step + of->steps;
     request request_of[SPW_VISIT_SIZES];
     visit v;
     uint32_t pools = 0;
@@ -194,9 +170,12 @@ static bool follow(spw_allocator *a, const place *at, const spw_visit_part *of, 
         if (s->bytes < v.least) v.least = s->bytes;
         pools |= UINT32_C(1) << s->pool;
     }
+    if ((pools & (pools - 1)) == 0)
+        return pools == 0 ||
+               follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), true, after);
     memset(after, 0, of->steps * sizeof *after);
     for (; pools != 0 && fits; pools &= pools - 1)
-        fits = follow_pool(&v, step, step + of->steps, request_of, (uint32_t)__builtin_ctz(pools), after);
+        fits = follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), false, after);
     return fits;
 }
 
@@ -233,6 +212,7 @@ static uint64_t most_of(const place *at, const uint64_t *after) {
     for (size_t i = 0; i < at->form->events; i++) {
         const spw_size_class class = spw_class_of(at->plan->classes, event[i].size);
         const uint64_t bytes = at->size[event[i].size].bytes;
+        /* NOLINTNEXTLINE(clang-analyzer-*): follow() has written all of it */
         if (class == SPW_SIZE_LARGE) large = *after++;
         if (class == SPW_SIZE_SMALL) small += event[i].born ? bytes : -bytes;
         spw_raise_to(&most, small + large);
@@ -246,6 +226,7 @@ static bool fits_large(const place *at, uint64_t beside, spw_allocator *a, uint6
     if (!at->visit->others && at->visit->most <= beside && fits_by_sums(a, 0, &at->visit->large)) return true;
     if (!follow(a, at, &at->plan->large, after)) return false;
     if (at->visit->most <= beside) return true;
+    /* NOLINTNEXTLINE(clang-analyzer-*): as above */
     for (size_t i = 0; i < at->plan->large.steps; i++) spw_raise_to(&large, after[i]);
     if (large + at->visit->small.bytes > beside) *most = most_of(at, after);
     return true;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { FEWEST_EVENTS = 4, MOST_FORMS = 256 };
+enum { FEWEST_EVENTS = 4, MOST_FORMS = 256, MOST_TOPS = 32 };
 
 static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
 static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
@@ -79,10 +79,10 @@ static size_t size_of(const finding *f, size_t begin, size_t at, spw_visit_form 
     return k;
 }
 
-/* The form of a visit, its events behind those of the others; false: it has too many sizes. */
+/* The form of a visit, its events behind those of the others; false: it has too many sizes, or too much at once. */
 static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_visit_event *event) {
     form->number = form->events;
-    form->sizes = form->tops = form->plans = form->most_live = 0;
+    form->sizes = form->changes = form->plans = form->most_live = 0;
     size_t live = 0;
     for (size_t i = 0; i < form->events; i++) {
         const spw_memory_event *e = &f->list->event[begin + i];
@@ -92,6 +92,7 @@ static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_v
         event[i] = (spw_visit_event){(uint16_t)birth, (uint8_t)size, e->born};
         form->births[size] = (uint16_t)(form->births[size] + e->born);
         live += e->born ? 1 : SIZE_MAX;
+        if (live > SPW_VISIT_PLACES) return false;
         if (live > form->most_live) form->most_live = live;
         form->number =
             (form->number ^ (birth << 16 | size << 8 | (uint64_t)e->stream << 1 | e->born)) * FACTOR;
@@ -106,33 +107,63 @@ static bool is_covered(const uint16_t *some, const uint16_t *all, size_t sizes) 
     return covered;
 }
 
-/* Where less has been live of every size, it is not the most. */
-static bool add_top(spw_visit_form *form, const uint16_t *live) {
+/* What is live at once of each size. */
+typedef struct top {
+    uint16_t live[SPW_VISIT_SIZES];
+} top;
+
+/* Where less has been live of every size, it is not the most. tops: MOST_TOPS + 1: there are too many. */
+static size_t add_top(top *all, size_t tops, size_t sizes, const top *now) {
     size_t kept = 0;
-    for (size_t t = 0; t < form->tops; t++)
-        if (is_covered(live, form->top[t], form->sizes)) return true;
-    for (size_t t = 0; t < form->tops; t++)
-        if (!is_covered(form->top[t], live, form->sizes))
-            memmove(form->top[kept++], form->top[t], sizeof form->top[t]);
-    form->tops = kept;
-    if (kept == SPW_VISIT_TOPS) return false;
-    memcpy(form->top[form->tops++], live, sizeof form->top[0]);
-    return true;
+    for (size_t t = 0; t < tops; t++)
+        if (is_covered(now->live, all[t].live, sizes)) return tops;
+    for (size_t t = 0; t < tops; t++)
+        if (!is_covered(all[t].live, now->live, sizes)) all[kept++] = all[t];
+    if (kept < MOST_TOPS) all[kept] = *now;
+    return kept + 1;
 }
 
-static bool find_tops(spw_visit_form *form, const spw_visit_event *event) {
-    uint16_t live[SPW_VISIT_SIZES] = {0};
-    for (size_t i = 0; i < form->events; i++) {
-        if (i > 0 && event[i - 1].born && !event[i].born && !add_top(form, live)) return false;
-        live[event[i].size] = (uint16_t)(live[event[i].size] + (event[i].born ? 1 : -1));
+/* From each top to the next. What falls comes first, so that nothing between them is more than the next. */
+static bool add_changes(const top *all, size_t tops, spw_visit_form *form) {
+    static const top none = {{0}};
+    for (size_t t = 0; t < tops; t++) {
+        const top *before = t > 0 ? &all[t - 1] : &none;
+        for (int rises = 0; rises <= 1; rises++) {
+            for (size_t k = 0; k < form->sizes; k++) {
+                const int change = all[t].live[k] - before->live[k];
+                if (change == 0 || (change > 0) != (rises == 1)) continue;
+                if (form->changes == SPW_VISIT_CHANGES) return false;
+                form->change[form->changes++] = (spw_visit_change){(uint8_t)k, (int8_t)change};
+            }
+        }
     }
     return true;
 }
 
-static bool is_form(const spw_visit_forms *all, const spw_visit_form *a, const spw_visit_form *b) {
-    return a->number == b->number && a->events == b->events && a->sizes == b->sizes &&
-           memcmp(all->event + a->event, all->event + b->event, a->events * sizeof *all->event) == 0 &&
-           memcmp(a->stream, b->stream, a->sizes * sizeof *a->stream) == 0;
+static bool find_tops(spw_visit_form *form, const spw_visit_event *event) {
+    top all[MOST_TOPS], now = {{0}};
+    size_t tops = 0;
+    for (size_t i = 0; i < form->events; i++) {
+        if (i > 0 && event[i - 1].born && !event[i].born) tops = add_top(all, tops, form->sizes, &now);
+        if (tops > MOST_TOPS) return false;
+        now.live[event[i].size] = (uint16_t)(now.live[event[i].size] + (event[i].born ? 1 : -1));
+    }
+    return add_changes(all, tops, form);
+}
+
+/* Has the visit that form? Its births of a size stay of equal bytes, as those of the visit of which the form is do. */
+static bool has_form(const finding *f, size_t begin, const spw_visit_form *form) {
+    const spw_memory_event *first = f->list->event + begin;
+    const spw_visit_event *event = f->list->forms->event + form->event;
+    bool has = true;
+    for (size_t i = 0; i < form->events && has; i++) {
+        const spw_memory_event *e = &first[i];
+        const size_t size = event[i].size;
+        has = e->born == event[i].born &&
+              (e->born ? e->stream == form->stream[size] && are_alike(f, &first[form->first[size]], e)
+                       : f->other[begin + i] == begin + event[i].birth);
+    }
+    return has;
 }
 
 /* Which form the visit has; MOST_FORMS: none that is listed. */
@@ -140,15 +171,15 @@ static spw_status form_of(const finding *f, size_t begin, size_t end, size_t *ou
     spw_visit_forms *all = f->list->forms;
     spw_status status = SPW_OK;
     *out = MOST_FORMS;
+    for (size_t i = all->forms; i-- > 0 && *out == MOST_FORMS;)
+        if (all->form[i].events == end - begin && has_form(f, begin, &all->form[i])) *out = i;
+    if (*out < MOST_FORMS || all->forms == MOST_FORMS) return SPW_OK;
     SPW_TRY(SPW_GROW(all->forms, all->forms + 1, &all->form_room, &all->form));
     SPW_TRY(SPW_GROW(all->events, all->events + end - begin, &all->event_room, &all->event));
     spw_visit_form *form = &all->form[all->forms];
     form->event = all->events;
     form->events = end - begin;
-    if (!describe(f, begin, form, all->event + form->event)) return SPW_OK;
-    for (size_t i = all->forms; i-- > 0 && *out == MOST_FORMS;)
-        if (is_form(all, &all->form[i], form)) *out = i;
-    if (*out < MOST_FORMS || all->forms == MOST_FORMS || !find_tops(form, all->event + form->event))
+    if (!describe(f, begin, form, all->event + form->event) || !find_tops(form, all->event + form->event))
         return SPW_OK;
     all->events += form->events;
     *out = all->forms++;
@@ -238,7 +269,8 @@ static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t 
         const uint8_t at = place[event[i].birth];
         const uint64_t bit = (uint64_t)1 << at;
         taken ^= bit;
-        all->step[all->steps++] = (spw_visit_step){bit, at, size_at[event[i].size], event[i].born};
+        all->step[all->steps++] =
+            (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size], event[i].born};
     }
     part->steps = all->steps - part->step;
 }
@@ -266,10 +298,9 @@ static void add_births(spw_visit_sum *sum, uint64_t births, uint64_t bytes, uint
 
 /* Most that is live at once. */
 static uint64_t most_of(const spw_visit_form *form, const uint64_t *bytes) {
-    uint64_t most = 0;
-    for (size_t t = 0; t < form->tops; t++) {
-        uint64_t live = 0;
-        for (size_t k = 0; k < form->sizes; k++) live += form->top[t][k] * bytes[k];
+    uint64_t live = 0, most = 0;
+    for (size_t c = 0; c < form->changes; c++) {
+        live += (uint64_t)form->change[c].rise * bytes[form->change[c].size];
         spw_raise_to(&most, live);
     }
     return most;

@@ -9,9 +9,9 @@
 enum {
     SPW_VISIT_EVENTS = 512,
     SPW_VISIT_SIZES = 24,
-    SPW_VISIT_TOPS = 32,
+    SPW_VISIT_CHANGES = 192,
     SPW_VISIT_PLANS = 4,
-    SPW_VISIT_PLACES = 64
+    SPW_VISIT_PLACES = 32 /* of which each has two rooms, and each of these a bit */
 };
 enum { SPW_SMALL_POOL = 1 }; /* of the first stream */
 
@@ -24,7 +24,7 @@ typedef struct spw_visit_event {
 
 /* A birth or a death of a part of a plan. */
 typedef struct spw_visit_step {
-    uint64_t bit;   /* of its place, */
+    uint64_t rooms; /* bits of those of its place, */
     uint16_t place; /* which is no other's that is there at the same time */
     uint8_t size;   /* of those of the part */
     bool born;
@@ -53,6 +53,12 @@ typedef struct spw_visit_size {
     uint8_t pool;
 } spw_visit_size;
 
+/* So many more of a size, or fewer. */
+typedef struct spw_visit_change {
+    uint8_t size;
+    int8_t rise;
+} spw_visit_change;
+
 typedef struct spw_visit_form {
     uint64_t number; /* of its events */
     size_t event, events;
@@ -60,9 +66,8 @@ typedef struct spw_visit_form {
     uint16_t first[SPW_VISIT_SIZES];  /* event of this size */
     uint16_t births[SPW_VISIT_SIZES]; /* of this size */
     uint8_t stream[SPW_VISIT_SIZES];
-    uint16_t top[SPW_VISIT_TOPS]
-                [SPW_VISIT_SIZES]; /* live at once of each size; of no other moment as many or more of all */
-    size_t tops;
+    spw_visit_change change[SPW_VISIT_CHANGES]; /* what is live most of, one top after the other */
+    size_t changes;
     spw_visit_plan plan[SPW_VISIT_PLANS];
     size_t plans;
 } spw_visit_form;

@@ -80,7 +80,7 @@ static spw_status change_pieces(spw_step_memory *m, spw_step_place at, size_t te
 }
 
 /* A tensor that is born twice, or dies without having been born, changes nothing. */
-static spw_status change(spw_step_memory *m, spw_step_place at, size_t tensor, bool born) {
+static inline spw_status change(spw_step_memory *m, spw_step_place at, size_t tensor, bool born) {
     const size_t cell = (at.set * m->stages.most + at.local) * m->layer.tensors + tensor;
     if (m->live[cell] == born) return SPW_OK;
     m->live[cell] = born;
@@ -204,7 +204,8 @@ static spw_status change_piece(spw_step_memory *m, const spw_step_place *at, siz
 static spw_status change_kept(spw_step_memory *m, const spw_step_place *at, size_t what, bool born) {
     const size_t end = what == KEPT_INPUT ? KEPT_RESIDUALS : KEPT;
     spw_status status = SPW_OK;
-    if (what == KEPT_RESIDUALS && spw_step_attention_listed(m)) return SPW_OK;
+    if (what == KEPT_RESIDUALS && (spw_step_attention_listed(m) || !(m->keeps[at->experts].saved > 0.0)))
+        return SPW_OK;
     for (size_t i = what; i < end && status == SPW_OK; i++) status = change_piece(m, at, i, born);
     return status;
 }
