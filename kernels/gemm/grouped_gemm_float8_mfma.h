@@ -238,18 +238,16 @@ enum { SCALES_TURN = TRANSLATES ? 6 : 2 };
 
 /* Reads of LDS in slot SLOT of turn N: the next block's fragments, each as soon as the last turn that has this block's has begun. */
 template <int N, int SLOT, typename SCALES> GPU_DEVICE void read_beside(float8_state<SCALES> &s) {
-    const auto read = [&](float8_piece *to, int i, int n, const lane_place &at) {
-        read_piece(to, i, n, s.lds, at);
-    };
     if constexpr (SIDE == 32) {
-        if (N == 5) read(s.f.b, 0, SLOT, s.b_at);
-        if (N >= 5) read(s.f.a, N - 5, SLOT, s.a_at);
-        if (N == 0) read(s.f.b, 1, SLOT, s.b_at), read(s.f.a, 3, SLOT, s.a_at);
+        if (N == 5) read_piece(s.f.b, 0, SLOT, s.lds, s.b_at);
+        if (N >= 5) read_piece(s.f.a, N - 5, SLOT, s.lds, s.a_at);
+        if (N == 0) read_piece(s.f.b, 1, SLOT, s.lds, s.b_at), read_piece(s.f.a, 3, SLOT, s.lds, s.a_at);
     } else {
         constexpr int ROW = N * 4 - 24 + SLOT;
-        if (N == 5) read(s.next, SLOT, 0, s.b_at), read(s.next, SLOT, 1, s.b_at);
-        if (ROW >= 0 && ROW < 7) read(s.f.a, ROW, 0, s.a_at), read(s.f.a, ROW, 1, s.a_at);
-        if (N == 0 && SLOT < 2) read(s.f.a, 7, SLOT, s.a_at);
+        if (N == 5) read_piece(s.next, SLOT, 0, s.lds, s.b_at), read_piece(s.next, SLOT, 1, s.lds, s.b_at);
+        if (ROW >= 0 && ROW < 7)
+            read_piece(s.f.a, ROW, 0, s.lds, s.a_at), read_piece(s.f.a, ROW, 1, s.lds, s.a_at);
+        if (N == 0 && SLOT < 2) read_piece(s.f.a, 7, SLOT, s.lds, s.a_at);
     }
 }
 
