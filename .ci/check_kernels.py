@@ -23,10 +23,10 @@ from code_object import CodeObject
 LDS_BYTES = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
 REGISTERS, REGISTER_UNIT, WAVES_MAX, SIMDS, WAVE = 512, 8, 8, 4, 64
 MATRIX_BUSY_MIN = {"gfx942": 0.90, "gfx950": 0.90}
-# fp8: gfx942's codes are translated by five instructions for four of them. The gradient of weights has a scale for a column, too: a block's
-# sums take twice as many vector instructions. gfx950 multiplies 128 terms in half of the time that four products of 32 take.
-MATRIX_BUSY_LESS = {("gfx942", "gemm_float8_mfma"): 0.74, ("gfx950", "gemm_float8_mfma"): 0.89,
-                    **{(target, f"gemm_float8_weights_{name}mfma"): share for target, share in (("gfx942", 0.60), ("gfx950", 0.70))
+# fp8: the gradient of weights has a scale for a column, too: a block's sums take twice as many vector instructions, and gfx942's codes are
+# translated beside them. gfx950 multiplies 128 terms in half of the time that four products of 32 take.
+MATRIX_BUSY_LESS = {("gfx950", "gemm_float8_mfma"): 0.89,
+                    **{(target, f"gemm_float8_weights_{name}mfma"): 0.75 for target in ("gfx942", "gfx950")
                        for name in ("", "added_")}}
 BRANCH = re.compile(r"^\s+(s_c?branch\S*)\s.*//\s*([0-9A-F]+):.*<(\S+?)(?:\+0x([0-9a-f]+))?>\s*$")
 INSTRUCTION = re.compile(r"^\s+(\S.*?)\s*//\s*([0-9A-F]+):")

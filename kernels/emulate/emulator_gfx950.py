@@ -1,9 +1,11 @@
 """Instructions, most of gfx950, executed in numpy as AMD documents them, which the emulator that emulator.py loads executes otherwise:
-products of fp8 with scales (it applies one scale to a whole sum and lays 32 x 32 results out differently), loads from a buffer to LDS (it
-reads behind the buffer's end), products of fp16 (it takes subnormal numbers for 0, and infinity and NaN for numbers), products of 128
-terms of fp8 without scales (it takes them for those with scales), reads of LDS that transpose (it has none), stores of accumulation registers to LDS (it takes them for vector registers).
+products of fp8 with scales (it applies one scale to a whole sum and lays 32 x 32 results out differently), 32 x 32 products of fp8 on
+gfx942 (the same), loads from a buffer to LDS (it reads behind the buffer's end), products of fp16 (it takes subnormal numbers for 0, and
+infinity and NaN for numbers), products of 128 terms of fp8 without scales (it takes them for those with scales), reads of LDS that
+transpose (it has none), stores of accumulation registers to LDS (it takes them for vector registers).
 
-Layouts: AMD, "Matrix Core Programming on AMD CDNA 3 and CDNA 4", example 5.4 (32x32x64 of two fp8 operands); scales: a lane's byte is of
+Layouts: AMD, "Matrix Core Programming on AMD CDNA 3 and CDNA 4", example 5.4 (32x32x64 of two fp8 operands); 32x32x16: AMD, matrix
+instruction calculator; scales: a lane's byte is of
 the 32 numbers from 32 (lane / 32) on of row or column lane % 32. Products of codes are exact in fp64, so is their sum here, which is
 rounded to fp32 once an instruction. Products of fp16 are exact in fp32, and are added in fp32 one after the other. Loads to LDS: LLVM, "User Guide for AMDGPU Backend", and the instruction set's chapter on buffers: lane
 after lane from M0 on; 0 from behind the end. Transposing reads: which lane names which numbers is
@@ -40,6 +42,8 @@ def e8m0(byte):
 
 
 CODES = e4m3()
+FNUZ = np.where(np.isnan(CODES), np.copysign(480, 127.5 - np.arange(256)), CODES) / 2  # e4m3fnuz, of gfx942
+FNUZ[0x80] = np.nan
 under_way = collections.defaultdict(list)  # by the address of a wave's scalar registers: (address in LDS, bytes)
 
 
@@ -79,6 +83,31 @@ def product(name, instruction):
         before = 0 if constant else result[f["src2"] - VECTOR :][:16].view(np.float32).astype(np.float64)
         with np.errstate(over="ignore"):
             result[f["vdst"] & 255 :][:16] = (before + sums[ROW, np.arange(64)[None, :] % 32]).astype(np.float32).view(np.uint32)
+
+    return run
+
+
+def product_fnuz(name, instruction):
+    """32 x 32 sums of 16 products of fp8 as gfx942 has it: lane l has eight terms from 8 (l / 32) on of row or column l % 32, and of the
+    result what a lane of 32x32x64 has."""
+    f = fields_of(instruction, "src0", "src1", "src2", "vdst", "acc", "acc_cd", "cbsz", "blgp", "neg")
+    constant = f["src2"] == ZERO
+    if any(f[n] for n in ("cbsz", "blgp", "neg")) or min(f["src0"], f["src1"]) < VECTOR or (f["src2"] < VECTOR and not constant):
+        raise NotImplementedError(f"{name} with {f}")
+
+    def factor_of(file, first):
+        """[row or column][term]"""
+        codes = np.ascontiguousarray(file[first : first + 2].T).view(np.uint8)  # [lane][byte]
+        return FNUZ[codes].reshape(2, 32, 8).transpose(1, 0, 2).reshape(32, 16)
+
+    def run(scalar, vector, local, accumulation):
+        files = registers(vector.value), registers(accumulation.value)
+        a, b = (factor_of(files[f["acc"] >> i & 1], f[f"src{i}"] - VECTOR) for i in (0, 1))
+        result = files[f["acc_cd"]]
+        before = 0 if constant else result[f["src2"] - VECTOR :][:16].view(np.float32).astype(np.float64)
+        with np.errstate(over="ignore"):
+            sums = before + (a @ b.T)[ROW, np.arange(64)[None, :] % 32]
+            result[f["vdst"] & 255 :][:16] = sums.astype(np.float32).view(np.uint32)
 
     return run
 
@@ -202,6 +231,8 @@ def executor(name, instruction):
     fp16 = re.fullmatch(r"V_MFMA_F32_16X16X(16|32)_F16", name)
     if name == "V_MFMA_SCALE_F32_32X32X64_F8F6F4":
         run = product(name, instruction)
+    elif name == "V_MFMA_F32_32X32X16_FP8_FP8":
+        run = product_fnuz(name, instruction)
     elif fp16:
         run = product_fp16(name, instruction, int(fp16[1]))
     elif name == "V_MFMA_F32_16X16X128_F8F6F4":

@@ -5,7 +5,7 @@
  * gfx950 has e4m3fn, and multiplies the 128 terms at once, at twice the rate. gfx942 has e4m3fnuz, where
  * the same bits are half as large and NaN is 0x80 alone: codes are translated on their way to LDS, and the factor of 4
  * that a product lacks goes into the scale. gfx90a has no fp8 product: codes are converted to bf16, which holds them
- * exactly. Layouts: AMD, matrix instruction calculator, 16x16x32 fp8_fp8 and 16x16x128 f8f6f4. */
+ * exactly. Layouts: AMD, matrix instruction calculator, 32x32x16 fp8_fp8, 16x16x16 bf16 and 16x16x128 f8f6f4. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_FLOAT8_MFMA_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_FLOAT8_MFMA_H
 
@@ -16,36 +16,55 @@ typedef short bits4 __attribute__((ext_vector_type(4)));
 
 enum { STEP_BYTES = A_BYTES + TILE_N * ROW_BYTES };
 
-/* What a product of two codes as the matrix cores read them lacks. */
+/* A matrix instruction makes SIDE x SIDE sums; what a product of two codes as the matrix cores read them lacks. */
 #if defined(__gfx942__)
+enum { SIDE = 32 };
 #define FLOAT8_MISSING 4.0f
-#else
-#define FLOAT8_MISSING 1.0f
-#endif
-
-#if defined(__gfx942__)
 static constexpr bool TRANSLATES = true;
 #else
+enum { SIDE = 16 };
+#define FLOAT8_MISSING 1.0f
 static constexpr bool TRANSLATES = false;
 #endif
 
-/* Sixteen codes of e4m3fn of a row as e4m3fnuz of half their value: of -0 the sign goes. Where one of them is NaN, all of whose bits but the
- * sign are set, four become -0, which is e4m3fnuz's NaN: any of a row's makes all sums of that row NaN. */
-GPU_DEVICE void translate(words4 &v) {
-    const unsigned high = 0x80808080u;
-    unsigned seen = 0;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        unsigned magnitude = v[j] & ~high;
+/* A wave's tile in products, and in a lane's numbers: it has sums of DOWN8 rows of c, four neighbours in each of QUADS places. */
+enum {
+    DOWN8 = WAVE_M / SIDE,
+    ACROSS8 = WAVE_N / SIDE,
+    QUADS = WAVE_N * SIDE / 256,
+    IN_PRODUCT = QUADS / ACROSS8
+};
+typedef float product_sums __attribute__((ext_vector_type(4 * IN_PRODUCT)));
+typedef sums4 tile_sums[DOWN8][QUADS];
+
+/* A lane's first row of a wave's tile, its first column, and how far its quads are apart. */
+GPU_DEVICE int lane_row() { return gpu_lane() % SIDE; }
+GPU_DEVICE int lane_column() { return gpu_lane() / SIDE * 4; }
+enum { QUAD_COLUMNS = WAVE_N / QUADS };
+
+/* Of eight codes of e4m3fn: every bit but the sign, the sign's, and the lowest. All of the first are set in NaN alone. */
+static constexpr unsigned long MAGNITUDES = 0x7f7f7f7f7f7f7f7fu, SIGNS = ~MAGNITUDES, LOWEST = SIGNS >> 7;
+
+/* Two words of codes, of which no sum of two magnitudes carries from byte to byte; gfx942 adds both words at once. */
+struct float8_words {
+    unsigned long magnitude;
+
+    /* Eight codes of e4m3fn as e4m3fnuz of half their value: of -0 the sign goes. */
+    GPU_MEMBER void translate(unsigned &low, unsigned &high) {
+        magnitude = ((unsigned long)high << 32 | low) & MAGNITUDES;
 #if defined(__AMDGCN__)
-        asm("" : "+v"(magnitude)); /* else the sum below takes an instruction more */
+        asm("" : "+v"(magnitude)); /* else the sums take more instructions */
 #endif
-        const unsigned nonzero = magnitude + ~high;
-        v[j] = (v[j] & nonzero) | magnitude;
-        seen |= magnitude + 0x01010101u;
+        const unsigned long nonzero = magnitude + MAGNITUDES;
+        low = (low & (unsigned)nonzero) | (unsigned)magnitude;
+        high = (high & (unsigned)(nonzero >> 32)) | (unsigned)(magnitude >> 32);
     }
-    if ((seen & high) != 0) v[0] = high;
-}
+    /* Bits of a sign are set where one of them is NaN. */
+    GPU_MEMBER unsigned nan() const {
+        const unsigned long above = magnitude + LOWEST;
+        return (unsigned)above | (unsigned)(above >> 32);
+    }
+};
 
 #if defined(__gfx90a__)
 /* The four codes of a word, as bf16. */
@@ -57,38 +76,38 @@ GPU_DEVICE bits4 to_bf16(unsigned codes) {
 }
 #endif
 
-/* A lane's codes of a row, or a column, of a block: the pieces of its two steps. */
+/* A lane's codes of a row, or a column, of a block: pieces of its two steps. */
+enum { PIECES = SIDE / 16 };
 struct float8_piece {
-    words4 step[2];
+    words4 step[2][PIECES];
 };
 
 #if defined(__gfx950__)
 static constexpr int PARTS = 1; /* matrix instructions of a product of 16 x 16 by 128, or pairs of them */
 typedef int words8 __attribute__((ext_vector_type(8)));
 GPU_DEVICE words8 all_codes(const float8_piece &piece) { return __builtin_bit_cast(words8, piece); }
-#elif !defined(__gfx90a__)
-/* A quarter of them, as fp8 products take them. */
+#else
+static constexpr int PARTS = 4 * PIECES;
+/* One of PARTS of them, as fp8 products take them. */
 GPU_DEVICE long eight_codes(const float8_piece &piece, int i) {
-    const words4 step = piece.step[i / 2];
-    return (long)((unsigned long)step[i % 2 * 2 + 1] << 32 | step[i % 2 * 2]);
+    const words4 codes = piece.step[i / 2 / PIECES][i / 2 % PIECES];
+    return (long)((unsigned long)codes[i % 2 * 2 + 1] << 32 | codes[i % 2 * 2]);
 }
 #endif
 
-#if !defined(__gfx950__)
-static constexpr int PARTS = 4;
-#endif
-/* Part i of PARTS of the 16 x 16 products of 128 terms. Both operands are permuted alike, so every order of the
+/* Part i of PARTS of the SIDE x SIDE products of 128 terms. Both operands are permuted alike, so every order of the
  * terms is right. */
-GPU_DEVICE sums4 multiply_add(const float8_piece &a, const float8_piece &b, int i, sums4 sum) {
+GPU_DEVICE product_sums multiply_add(const float8_piece &a, const float8_piece &b, int i, product_sums sum) {
 #if defined(__gfx90a__)
+    const unsigned long a8 = (unsigned long)eight_codes(a, i), b8 = (unsigned long)eight_codes(b, i);
 #pragma unroll
-    for (int j = 2 * i; j < 2 * i + 2; j++)
-        sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(to_bf16(a.step[j / 4][j % 4]),
-                                                        to_bf16(b.step[j / 4][j % 4]), sum, 0, 0, 0);
+    for (int j = 0; j < 64; j += 32)
+        sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(to_bf16((unsigned)(a8 >> j)),
+                                                        to_bf16((unsigned)(b8 >> j)), sum, 0, 0, 0);
 #elif defined(__gfx950__)
     sum = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(all_codes(a), all_codes(b), sum, 0, 0, 0, 0, 0, 0);
-#elif defined(__AMDGCN__)
-    sum = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(eight_codes(a, i), eight_codes(b, i), sum, 0, 0, 0);
+#elif defined(__gfx942__)
+    sum = __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(eight_codes(a, i), eight_codes(b, i), sum, 0, 0, 0);
 #endif
     (void)a, (void)b, (void)i;
     return sum;
@@ -96,44 +115,41 @@ GPU_DEVICE sums4 multiply_add(const float8_piece &a, const float8_piece &b, int 
 
 /* A wave's part of one block: rows of a and columns of b, read from LDS, which holds a step in each half. */
 struct float8_fragments {
-    float8_piece a[DOWN], b[ACROSS];
+    float8_piece a[DOWN8], b[ACROSS8];
 };
 
-template <int FROM, int TO>
-GPU_DEVICE void read_rows(float8_piece (&to)[DOWN], const unsigned char (*lds)[STEP_BYTES], int a_at) {
-#pragma unroll
-    for (int i = FROM; i < TO; i++)
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-            to[i].step[half] = *(const words4 *)(lds[half] + a_at + i * 16 * ROW_BYTES);
-}
+/* Where a lane reads the pieces of the first of a wave's rows of an operand, which begins at `operand`. */
+struct lane_place {
+    int piece[PIECES];
 
-GPU_DEVICE void read_columns(float8_piece (&to)[ACROSS], const unsigned char (*lds)[STEP_BYTES], int b_at) {
+    GPU_MEMBER lane_place(int row, int operand) {
 #pragma unroll
-    for (int j = 0; j < ACROSS; j++)
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-            to[j].step[half] = *(const words4 *)(lds[half] + b_at + j * 16 * ROW_BYTES);
-}
-
-/* factors(i, j): what a block's product i, j of 16 x 16 is multiplied by, a number or four of a lane's columns of c.
- * Products of row I of fragments. What the row before it has summed is scaled and added beside them: `waiting`, of the block before where
- * that is the last row. Four sums grow in turns: a product waits for none. */
-template <int I, typename FACTORS>
-GPU_DEVICE void add_row(const float8_fragments &f, const FACTORS &factors, sums4 (&waiting)[ACROSS],
-                        sums4 (&total)[DOWN][ACROSS]) {
-    constexpr int LAST = (I + DOWN - 1) % DOWN;
-    sums4 block[ACROSS];
-#pragma unroll
-    for (int part = 0; part < PARTS; part++)
-#pragma unroll
-        for (int j = 0; j < ACROSS; j++)
-            block[j] = multiply_add(f.b[j], f.a[I], part, part == 0 ? sums4{} : block[j]);
-#pragma unroll
-    for (int j = 0; j < ACROSS; j++) {
-        total[LAST][j] += waiting[j] * factors(LAST, j);
-        waiting[j] = block[j];
+        for (int p = 0; p < PIECES; p++) {
+            piece[p] = place(row + lane_row(), gpu_lane() / SIDE + p * 2) + operand;
+#if defined(__AMDGCN__)
+            asm("" : "+v"(piece[p])); /* else several rows' places take registers */
+#endif
+        }
     }
+};
+
+/* Piece n of 2 PIECES of row, or column, i. */
+GPU_DEVICE void read_piece(float8_piece *to, int i, int n, const unsigned char (*lds)[STEP_BYTES],
+                           const lane_place &at) {
+    const int half = n / PIECES, p = n % PIECES;
+    to[i].step[half][p] = *(const words4 *)(lds[half] + at.piece[p] + i * SIDE * ROW_BYTES);
+}
+
+/* A block's products are made in TURNS turns of AT_ONCE, which are beside each other. */
+enum { TURNS = 8, AT_ONCE = DOWN8 * ACROSS8 / TURNS, SLOTS = AT_ONCE * IN_PRODUCT };
+
+/* Quad q of the sums of turn N. factors(i, q): what a block's of row i and quad q are multiplied by, a number or four. */
+template <int N, int Q, typename FACTORS>
+GPU_DEVICE void add_waiting(const FACTORS &factors, const product_sums (&waiting)[AT_ONCE],
+                            tile_sums &total) {
+    constexpr int ROW = N % DOWN8, QUAD = N / DOWN8 * SLOTS + Q, AT = Q % IN_PRODUCT * 4;
+    const product_sums &w = waiting[Q / IN_PRODUCT];
+    total[ROW][QUAD] += sums4{w[AT], w[AT + 1], w[AT + 2], w[AT + 3]} * factors(ROW, QUAD);
 }
 
 /* The operands of a tile's group: rows of codes, two of which count as one number, with the sum's dimension contiguous. */
@@ -142,186 +158,184 @@ struct float8_sides {
     int a_stride, b_stride, columns, terms;
 };
 
-/* Both operands' shares of the two steps of a block, on the way from memory to LDS. */
+/* Both operands' shares of the two steps of a block, on the way from memory to LDS: of a step a thread has two pieces of b, four of a. */
 struct float8_shares {
+    enum { COUNT = 6 };
     share<true, 4> a[2];
     share<true, 2> b[2];
+    float8_words words[2]; /* of a piece that is translated */
+    unsigned seen;         /* what float8_words has found */
 
     GPU_MEMBER void start(const float8_sides &s, const gemm_tile &t) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             a[half].start(s.a, s.a_stride, t.m0, t.height, s.terms);
             b[half].start(s.b, s.b_stride, t.n0, s.columns, s.terms);
-            a[half].offset += (unsigned)half * a[half].step, b[half].offset += (unsigned)half * b[half].step;
         }
+        seen = 0;
     }
-    /* `left`: of the sum, from this block on. */
+    /* Both halves go on from the same place. `left`: of the sum, from this block on. */
+    template <int HALF> GPU_MEMBER void aim(int left) {
+        a[HALF].aim_inside(left - HALF * TILE_K), b[HALF].aim_inside(left - HALF * TILE_K);
+        go_on<HALF>();
+    }
+    template <int HALF> GPU_MEMBER void go_on() {
+        a[1 - HALF].offset = a[HALF].offset, b[1 - HALF].offset = b[HALF].offset;
+    }
+    template <int HALF, int N> GPU_MEMBER void load() {
+        if constexpr (N < 2)
+            b[HALF].load_row(N);
+        else
+            a[HALF].load_row(N - 2);
+    }
+    template <int HALF, int N> GPU_MEMBER void store(unsigned char (*lds)[STEP_BYTES]) const {
+        if constexpr (N < 2)
+            b[HALF].store_row(lds[HALF] + A_BYTES, N);
+        else
+            a[HALF].store_row(lds[HALF], N - 2);
+    }
     template <int HALF> GPU_MEMBER void load(int left) {
         a[HALF].load(left - HALF * TILE_K), b[HALF].load(left - HALF * TILE_K);
-        a[HALF].offset += a[HALF].step, b[HALF].offset += b[HALF].step;
+        go_on<HALF>();
     }
     template <int HALF> GPU_MEMBER void store(unsigned char (*lds)[STEP_BYTES]) {
         b[HALF].store(lds[HALF] + A_BYTES), a[HALF].store(lds[HALF]);
     }
-    /* Pieces of b, then of a, before they are stored. */
-    template <int HALF, int FROM, int TO> GPU_MEMBER void prepare() {
+    GPU_MEMBER words4 &piece(int half, int n) { return n < 2 ? b[half].v[n] : a[half].v[n - 2]; }
+    /* Half of a piece, before it is stored, in two steps. */
+    GPU_MEMBER void translate(int half, int n, int words_of) {
+        words4 &v = piece(half, n);
+        unsigned low = v[words_of * 2], high = v[words_of * 2 + 1];
+        words[words_of].translate(low, high);
+        v[words_of * 2] = low, v[words_of * 2 + 1] = high;
+    }
+    GPU_MEMBER void look_for_nan(int words_of) { seen |= words[words_of].nan(); }
+    GPU_MEMBER void prepare(int half, int n) {
         if (!TRANSLATES) return;
 #pragma unroll
-        for (int i = FROM; i < TO; i++) translate(i < 2 ? b[HALF].v[i] : a[HALF].v[i - 2]);
+        for (int i = 0; i < 2; i++) translate(half, n, i), look_for_nan(i);
     }
 };
 
 /* What a tile's sum needs from block to block. */
 template <typename SCALES> struct float8_state {
-    typedef typename SCALES::factors factors;
+    const lane_place a_at, b_at;
+    unsigned char (*lds)[STEP_BYTES];
+    SCALES scales;
     float8_shares shares;
     float8_fragments f;
-    factors before, now;
+    float8_piece next[ACROSS8]; /* of b, where all are read in every turn */
+    typename SCALES::factors before, now;
     typename SCALES::loaded coming;
-    sums4 waiting[ACROSS];
+    product_sums waiting[AT_ONCE]; /* to be scaled and added */
+
+    GPU_MEMBER float8_state(int wave_m, int wave_n, unsigned char (*in)[STEP_BYTES])
+        : a_at(wave_m, 0), b_at(wave_n, A_BYTES), lds(in) {}
 };
 
-/* How many vector instructions that scale and add sums stand behind a product: before LDS is written, beside stores to it, loads of
- * scales, loads of codes, and reads of LDS. */
-struct float8_plan {
-    int first, stores, scales, loads, reads;
-};
+/* When the next block's scales are loaded. */
+enum { SCALES_TURN = TRANSLATES ? 6 : 2 };
 
-/* Asks the scheduler for COUNT groups: a product, ITEMS instructions of `KIND`, VECTORS that scale and add sums: packed ones, which the
- * compiler takes apart where they stand right behind a product. */
-template <int COUNT, int KIND, int ITEMS, int VECTORS> GPU_DEVICE void spread() {
-#if defined(__AMDGCN__)
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        __builtin_amdgcn_sched_group_barrier(8, PARTS, 0);
-        __builtin_amdgcn_sched_group_barrier(KIND, ITEMS, 0);
-        __builtin_amdgcn_sched_group_barrier(VECTOR, VECTORS, 0);
+/* Reads of LDS in slot SLOT of turn N: the next block's fragments, each as soon as the last turn that has this block's has begun. */
+template <int N, int SLOT, typename SCALES> GPU_DEVICE void read_beside(float8_state<SCALES> &s) {
+    if constexpr (SIDE == 32) {
+        if (N == 5) read_piece(s.f.b, 0, SLOT, s.lds, s.b_at);
+        if (N >= 5) read_piece(s.f.a, N - 5, SLOT, s.lds, s.a_at);
+        if (N == 0) read_piece(s.f.b, 1, SLOT, s.lds, s.b_at), read_piece(s.f.a, 3, SLOT, s.lds, s.a_at);
+    } else {
+        constexpr int ROW = N * 4 - 24 + SLOT;
+        if (N == 5) read_piece(s.next, SLOT, 0, s.lds, s.b_at), read_piece(s.next, SLOT, 1, s.lds, s.b_at);
+        if (ROW >= 0 && ROW < 7)
+            read_piece(s.f.a, ROW, 0, s.lds, s.a_at), read_piece(s.f.a, ROW, 1, s.lds, s.a_at);
+        if (N == 0 && SLOT < 2) read_piece(s.f.a, 7, SLOT, s.lds, s.a_at);
     }
+}
+
+template <int N, typename SCALES> GPU_DEVICE void read_turn(float8_state<SCALES> &s) {
+    read_beside<N, 0>(s), read_beside<N, 1>(s), read_beside<N, 2>(s), read_beside<N, 3>(s);
+}
+
+/* What else goes between registers and LDS or memory in such a slot. All waves have read LDS behind turn 0, and written it behind turn 4. */
+template <int N, int SLOT, typename SCALES> GPU_DEVICE void move_beside(float8_state<SCALES> &s) {
+    if constexpr (N == 1) s.shares.template store<0, SLOT>(s.lds);
+    if constexpr (N == 2 && SLOT < 2) s.shares.template store<0, SLOT + 4>(s.lds);
+    if constexpr (N == 2 && SLOT >= 2) s.shares.template store<1, SLOT - 2>(s.lds);
+    if constexpr ((N == 3 || N == 4) && SLOT % 2 == 1)
+        s.shares.template store<1, N * 2 - 4 + SLOT / 2>(s.lds);
+    if constexpr (N == 3) s.shares.template load<0, SLOT>();
+    if constexpr (N == 3 && SLOT >= 2) s.shares.template load<0, SLOT + 2>();
+    if constexpr (N == 4) s.shares.template load<1, SLOT>();
+    if constexpr (N == 5 && SLOT >= 2) s.shares.template load<1, SLOT + 2>();
+    if constexpr (N == SCALES_TURN) s.scales.template load<SLOT>(s.coming);
+    if constexpr (N == 2) s.scales.template load_late<SLOT>(s.now);
+}
+
+/* A turn's matrix instructions; the slot between them for what is done beside them, or -1 where codes are translated. */
+enum { STEPS = PARTS * AT_ONCE };
+GPU_DEVICE constexpr int slot_of(int step) {
+    return TRANSLATES                    ? (step % 4 < 2 ? -1 : step / 4 * 2 + step % 2)
+           : step % (STEPS / SLOTS) == 0 ? step * SLOTS / STEPS
+                                         : -1;
+}
+
+/* From instruction STEP of turn N on. Turns 7, 0, 1 translate the pieces of the first half that the next turn stores, 2 to 4 the others. */
+template <int N, int STEP, typename SCALES>
+GPU_DEVICE void take_steps(float8_state<SCALES> &s, const typename SCALES::factors &factors,
+                           product_sums (&block)[AT_ONCE], tile_sums &total) {
+    constexpr int K = STEP % AT_ONCE, SLOT = slot_of(STEP), PIECE = (N + 1) % TURNS * 2;
+    constexpr bool PREPARES = TRANSLATES && PIECE < 12;
+    block[K] = multiply_add(s.f.b[N / DOWN8 * AT_ONCE + K], s.f.a[N % DOWN8], STEP / AT_ONCE, block[K]);
+#if defined(__gfx942__)
+    /* Else they share registers, and products wait for sums. */
+    if (STEP == 1) asm("" : "+v"(s.waiting[0]) : "v"(block[0]));
 #endif
+    fence_schedule();
+    if constexpr (PREPARES && SLOT < 0) s.shares.translate(PIECE / 6, PIECE % 6 + STEP / 4, STEP % 2);
+    if constexpr (PREPARES && SLOT >= 0) s.shares.look_for_nan(STEP % 2);
+    if constexpr (SLOT >= 0) {
+        read_beside<N, SLOT>(s);
+        move_beside<N, SLOT>(s);
+        add_waiting<(N + TURNS - 1) % TURNS, SLOT>(factors, s.waiting, total);
+    }
+    fence_schedule();
+    if constexpr (STEP + 1 < STEPS) take_steps<N, STEP + 1>(s, factors, block, total);
 }
 
-/* One block, whose fragments are in `f`; those of the next block go from registers to LDS and, once all waves have
- * written, from there to `f`; those of the one after that, from which on the sum has `left` numbers, are loaded. Nothing is moved from row
- * to row of fragments: so nothing waits for a product that has just begun. */
-template <typename SCALES>
-GPU_DEVICE void whole_block(float8_state<SCALES> &s, SCALES &scales, int left,
-                            unsigned char (*lds)[STEP_BYTES], int a_at, int b_at,
-                            sums4 (&total)[DOWN][ACROSS]) {
-    constexpr float8_plan PLAN = SCALES::PLAN;
-    s.now = scales.finished(s.coming);
-    add_row<0>(s.f, s.before, s.waiting, total);
-    interleave<ACROSS, VECTOR, 0, PARTS, PLAN.first>();
-    gpu_barrier(); /* all waves have read the block before */
-    fence_schedule();
-    s.shares.template store<0>(lds);
-    add_row<1>(s.f, s.now, s.waiting, total);
-    spread<3, LDS_WRITE, 2, PLAN.stores>();
-    fence_schedule();
-    s.shares.template store<1>(lds);
-    scales.next(s.coming, left + 2 * TILE_K);
-    add_row<2>(s.f, s.now, s.waiting, total);
-    spread<2, LDS_WRITE, 3, PLAN.stores>();
-    spread<2, MEMORY_READ, 3, PLAN.scales>();
-    fence_schedule();
-    s.shares.template load<0>(left);
-    add_row<3>(s.f, s.now, s.waiting, total);
-    interleave<4, MEMORY_READ, PLAN.loads, PARTS>();
-    fence_schedule();
-    s.shares.template load<1>(left);
-    add_row<4>(s.f, s.now, s.waiting, total);
-    interleave<4, MEMORY_READ, PLAN.loads, PARTS>();
+/* The products of turn N of a block. What the turn before it has summed is scaled and added beside them, of the block before where that is
+ * the last turn, and other work is done; in this order, so that neither pipe waits for the other. */
+template <int N, typename SCALES>
+GPU_DEVICE void take_turn(float8_state<SCALES> &s, const typename SCALES::factors &factors,
+                          tile_sums &total) {
+    product_sums block[AT_ONCE] = {};
+    take_steps<N, 0>(s, factors, block, total);
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) s.waiting[k] = block[k];
+}
+
+/* One block, whose fragments are in `f`, but for those that turn 0 reads; codes of the next block go from registers to LDS and, once all
+ * waves have written, from there to `f`; those of the one after that, from which on the sum has `left` numbers, are loaded. */
+template <typename SCALES> GPU_DEVICE void one_block(float8_state<SCALES> &s, int left, tile_sums &total) {
+    s.now = s.scales.finished(s.coming);
+    take_turn<0>(s, s.before, total);
     gpu_barrier();
     fence_schedule();
-    float8_piece next[ACROSS];
-    read_columns(next, lds, b_at);
-    add_row<5>(s.f, s.now, s.waiting, total);
-    spread<4, LDS_READ, 2, PLAN.reads>();
-    fence_schedule();
-    read_rows<0, 4>(s.f.a, lds, a_at);
-    add_row<6>(s.f, s.now, s.waiting, total);
-    spread<4, LDS_READ, 2, PLAN.reads>();
-    fence_schedule();
-    read_rows<4, 7>(s.f.a, lds, a_at);
-    add_row<7>(s.f, s.now, s.waiting, total);
-    read_rows<7, 8>(s.f.a, lds, a_at);
-    spread<3, LDS_READ, 2, PLAN.reads>();
-    fence_schedule();
-#pragma unroll
-    for (int j = 0; j < ACROSS; j++) s.f.b[j] = next[j];
-    s.before = s.now;
-}
-
-/* Two pieces of the first half are translated while row I is multiplied. */
-template <int PIECE, int I, typename SCALES>
-GPU_DEVICE void translate_beside(float8_state<SCALES> &s, sums4 (&total)[DOWN][ACROSS]) {
-    s.shares.template prepare<0, PIECE, PIECE + 2>();
-    add_row<I>(s.f, s.now, s.waiting, total);
-}
-
-/* The same where codes are translated on their way, three instructions behind each product: of the second half before it is stored,
- * of the first while LDS is read for the next block. */
-template <typename SCALES>
-GPU_DEVICE void translated_block(float8_state<SCALES> &s, SCALES &scales, int left,
-                                 unsigned char (*lds)[STEP_BYTES], int a_at, int b_at,
-                                 sums4 (&total)[DOWN][ACROSS]) {
-    constexpr int PRODUCTS = ACROSS * PARTS;
-    s.now = scales.finished(s.coming);
-    s.shares.template prepare<1, 0, 1>();
-    add_row<0>(s.f, s.before, s.waiting, total);
-    interleave<PRODUCTS, VECTOR, 0, 1, 3>();
-    gpu_barrier(); /* all waves have read the block before */
-    fence_schedule();
-    s.shares.template store<0>(lds);
-    s.shares.template prepare<1, 1, 2>();
-    scales.next(s.coming, left + 2 * TILE_K);
-    add_row<1>(s.f, s.now, s.waiting, total);
-    interleave<6, LDS_WRITE, 2, 1>();
-    interleave<9, MEMORY_READ, 2, 1>();
-    fence_schedule();
-    s.shares.template prepare<1, 2, 3>();
-    s.shares.template load<0>(left);
-    add_row<2>(s.f, s.now, s.waiting, total);
-    interleave<9, VECTOR, 0, 1, 3>();
-    interleave<6, MEMORY_READ, 2, 1>();
-    fence_schedule();
-    s.shares.template prepare<1, 3, 5>();
-    add_row<3>(s.f, s.now, s.waiting, total);
-    interleave<PRODUCTS, VECTOR, 0, 1, 3>();
-    fence_schedule();
-    s.shares.template prepare<1, 5, 6>();
-    s.shares.template store<1>(lds), s.shares.template load<1>(left);
-    add_row<4>(s.f, s.now, s.waiting, total);
-    interleave<6, LDS_WRITE, 2, 1>();
-    interleave<6, MEMORY_READ, 2, 1>();
+    take_turn<1>(s, s.now, total);
+    if (SCALES_TURN == 2) s.scales.next(left + 2 * TILE_K);
+    take_turn<2>(s, s.now, total);
+    s.shares.template aim<0>(left);
+    take_turn<3>(s, s.now, total);
+    s.shares.template aim<1>(left);
+    take_turn<4>(s, s.now, total);
     gpu_barrier();
     fence_schedule();
-    float8_piece next[ACROSS];
-    read_columns(next, lds, b_at);
-    translate_beside<0, 5>(s, total);
-    interleave<8, LDS_READ, 2, 1>();
-    interleave<8, VECTOR, 0, 1, 3>();
-    fence_schedule();
-    read_rows<0, 4>(s.f.a, lds, a_at);
-    translate_beside<2, 6>(s, total);
-    interleave<8, LDS_READ, 2, 1>();
-    interleave<8, VECTOR, 0, 1, 3>();
-    fence_schedule();
-    read_rows<4, 7>(s.f.a, lds, a_at);
-    translate_beside<4, 7>(s, total);
-    read_rows<7, 8>(s.f.a, lds, a_at);
-    interleave<6, LDS_READ, 2, 1>();
-    interleave<8, VECTOR, 0, 1, 3>();
-    fence_schedule();
+    take_turn<5>(s, s.now, total);
+    if (SCALES_TURN == 6) s.scales.next(left + 2 * TILE_K);
+    take_turn<6>(s, s.now, total);
+    take_turn<7>(s, s.now, total);
+    if (SIDE == 16)
 #pragma unroll
-    for (int j = 0; j < ACROSS; j++) s.f.b[j] = next[j];
+        for (int j = 0; j < ACROSS8; j++) s.f.b[j] = s.next[j];
     s.before = s.now;
-}
-
-template <typename... ARGUMENTS> GPU_DEVICE void one_block(ARGUMENTS &&...arguments) {
-    if constexpr (TRANSLATES)
-        translated_block(arguments...);
-    else
-        whole_block(arguments...);
 }
 
 /* The kernel's only argument, read anew: else what is needed between sums alone takes registers during them. */
@@ -345,36 +359,91 @@ GPU_DEVICE spw_gemm_problem to_walk(spw_gemm_problem p) {
     return p;
 }
 
-/* All blocks of a tile. SCALES: next(loaded, left) loads those of one block after the other, 0 behind the last: `left` is what of the sum
- * the block begins. finished(loaded) makes factors of them. */
+/* What a work-group knows of NaN: whether a wave has seen any, and of a tile's rows, then columns, 0 or NaN. */
+struct alignas(16) float8_nans {
+    float of[TILE_M + TILE_N];
+    int any[THREADS / 64];
+};
+
+/* Makes NaN of the sums of a tile's rows and columns that have one, which are read for again. */
+GPU_DEVICE void find_nans(const float8_sides &sides, const gemm_tile &t, float8_nans &nans,
+                          tile_sums &total) {
+    constexpr int COUNT = float8_shares::COUNT;
+    float8_shares shares;
+    unsigned seen[COUNT] = {};
+    shares.start(sides, t);
+    for (int i = gpu_thread(); i < TILE_M + TILE_N; i += THREADS) nans.of[i] = 0;
+#pragma clang loop unroll(disable)
+    for (int left = sides.terms; left > 0; left -= 2 * TILE_K) {
+        shares.template load<0>(left), shares.template load<1>(left);
+#pragma unroll
+        for (int n = 0; n < COUNT; n++) {
+            shares.seen = seen[n];
+            shares.prepare(0, n), shares.prepare(1, n);
+            seen[n] = shares.seen;
+        }
+    }
+    gpu_barrier();
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+        if ((seen[n] & SIGNS) != 0)
+            nans.of[(n < 2 ? TILE_M + n * 64 : (n - 2) * 64) + gpu_thread() / 4] =
+                gpu_bits_float(0x7fc00000u);
+    gpu_barrier();
+    const int wave = gpu_thread() / 64;
+    const float *row = nans.of + wave % 2 * WAVE_M + lane_row(),
+                *column = nans.of + TILE_M + wave / 2 * WAVE_N + lane_column();
+#pragma unroll
+    for (int q = 0; q < QUADS; q++) {
+        const sums4 of_columns = *(const sums4 *)(column + q * QUAD_COLUMNS);
+#pragma unroll
+        for (int i = 0; i < DOWN8; i++) total[i][q] += of_columns + row[i * SIDE];
+    }
+}
+
+/* All blocks of a tile. SCALES: next(left) goes on to those of the next block, 0 behind the last: `left` is what of the sum the block
+ * begins; load<SLOT>(loaded) loads a quarter of them, finished(loaded) makes factors of them; load_late<SLOT>(factors) loads a quarter
+ * of what turns from 5 on need alone. */
 template <typename SCALES>
-GPU_DEVICE void sum_blocks(const float8_sides &sides, const gemm_tile &t, SCALES &scales, int a_at, int b_at,
-                           unsigned char (*lds)[STEP_BYTES], sums4 (&total)[DOWN][ACROSS]) {
+GPU_DEVICE void sum_blocks(const float8_sides &sides, const gemm_tile &t, float8_state<SCALES> &s,
+                           tile_sums &total) {
     constexpr int BLOCK = 2 * TILE_K;
-    float8_state<SCALES> s;
+    __shared__ float8_nans nans;
     s.before = {};
 #pragma unroll
-    for (int j = 0; j < ACROSS; j++) s.waiting[j] = sums4{};
+    for (int k = 0; k < AT_ONCE; k++) s.waiting[k] = product_sums{};
     s.shares.start(sides, t);
     s.shares.template load<0>(sides.terms), s.shares.template load<1>(sides.terms);
-    scales.next(s.coming, sides.terms);
+    s.scales.next(sides.terms);
+    s.scales.template load<0>(s.coming), s.scales.template load<1>(s.coming);
+    s.scales.template load<2>(s.coming), s.scales.template load<3>(s.coming);
     gpu_barrier(); /* the tile before has been read */
-    s.shares.template prepare<0, 0, 6>();
-    s.shares.template prepare<1, 0, 6>();
-    s.shares.template store<0>(lds), s.shares.template store<1>(lds);
+#pragma unroll
+    for (int n = 0; n < float8_shares::COUNT; n++) s.shares.prepare(0, n), s.shares.prepare(1, n);
+    s.shares.template store<0>(s.lds), s.shares.template store<1>(s.lds);
     s.shares.template load<0>(sides.terms - BLOCK), s.shares.template load<1>(sides.terms - BLOCK);
     gpu_barrier();
-    read_columns(s.f.b, lds, b_at);
-    read_rows<0, DOWN>(s.f.a, lds, a_at);
-    s.shares.template prepare<0, 0, 6>();
+    read_turn<5>(s), read_turn<6>(s), read_turn<7>(s);
+    if (SIDE == 16)
+#pragma unroll
+        for (int j = 0; j < ACROSS8; j++) s.f.b[j] = s.next[j];
+    s.shares.prepare(0, 0), s.shares.prepare(0, 1);
     /* Two blocks a round, so that none is copied to where the next one was: behind the end of the sum a block multiplies zeros. */
 #pragma clang loop unroll(disable)
     for (int left = sides.terms; left > 0; left -= 2 * BLOCK) {
-        one_block(s, scales, left - 2 * BLOCK, lds, a_at, b_at, total);
-        one_block(s, scales, left - 3 * BLOCK, lds, a_at, b_at, total);
+        one_block(s, left - 2 * BLOCK, total);
+        one_block(s, left - 3 * BLOCK, total);
     }
-#pragma unroll
-    for (int j = 0; j < ACROSS; j++) total[DOWN - 1][j] += s.waiting[j] * s.before(DOWN - 1, j);
+    add_waiting<TURNS - 1, 0>(s.before, s.waiting, total),
+        add_waiting<TURNS - 1, 1>(s.before, s.waiting, total);
+    add_waiting<TURNS - 1, 2>(s.before, s.waiting, total),
+        add_waiting<TURNS - 1, 3>(s.before, s.waiting, total);
+    if (!TRANSLATES) return;
+    const bool any = gpu_ballot((s.shares.seen & SIGNS) != 0) != 0;
+    if (gpu_lane() == 0) nans.any[gpu_thread() / 64] = any;
+    gpu_barrier();
+    if (gpu_first(nans.any[0] | nans.any[1] | nans.any[2] | nans.any[3]) != 0)
+        find_nans(sides, t, nans, total);
 }
 
 /* Numbers of an array, `lane_offset` bytes and `offset`, which all lanes have in common, behind its beginning; 0 where `bytes` is 0. */

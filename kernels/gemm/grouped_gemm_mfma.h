@@ -50,8 +50,9 @@ template <bool INNER, int LOADS, bool PAIRED = false> struct share {
     const spw_bf16 *base; /* of the operand, and its size: the same in all threads */
     unsigned bytes;
     unsigned offset, apart,
-        step; /* in bytes: of the first of the next loads, from one to the next, from step to step */
-    int to;   /* place in LDS of the first row */
+        step;       /* in bytes: of the first of the next loads, from one to the next, from step to step */
+    unsigned begin; /* of the first of the loads under way */
+    int to;         /* place in LDS of the first row */
 
     /* The operand's row, from the tile's first on, that is row `row` of the tile. PAIRED: 16 rows of the operand's first half, the same 16 of its
      * second half, and so on. */
@@ -86,22 +87,31 @@ template <bool INNER, int LOADS, bool PAIRED = false> struct share {
     template <int HALF> GPU_MEMBER void aim(int) {}
     /* `left`: terms of the sum from this step on; less than TILE_K in the last step, <= 0 behind it. */
     GPU_MEMBER void load(int left) {
-        (void)left;
-#if defined(__AMDGCN__)
-        const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x27000);
+        aim_inside(left);
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) load_row(i);
+    }
+    /* What load does, for an operand whose dimension of the sum is contiguous, one row after the other. */
+    GPU_MEMBER void aim_inside(int left) {
         /* Else the next row's numbers: an offset behind any operand, and three times `apart` does not bring it round. */
         const bool inside = !INNER || gpu_thread() % 4 * 8 < left;
-        const unsigned from = inside ? offset : 0xf0000000;
-#pragma unroll
-        for (unsigned i = 0; i < LOADS; i++)
-            v[i] = __builtin_amdgcn_raw_buffer_load_b128(buffer, (int)(from + i * apart), 0, 0);
+        begin = inside ? offset : 0xf0000000;
         offset += step;
+    }
+    GPU_MEMBER void load_row(int i) {
+        (void)i;
+#if defined(__AMDGCN__)
+        const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x27000);
+        v[i] = __builtin_amdgcn_raw_buffer_load_b128(buffer, (int)(begin + (unsigned)i * apart), 0, 0);
 #endif
+    }
+    GPU_MEMBER void store_row(unsigned char *lds, int i) const {
+        *(words4 *)(lds + to + i * 64 * ROW_BYTES) = v[i];
     }
     GPU_MEMBER void store(unsigned char *lds) const {
         if (INNER) {
 #pragma unroll
-            for (int i = 0; i < LOADS; i++) *(words4 *)(lds + to + i * 64 * ROW_BYTES) = v[i];
+            for (int i = 0; i < LOADS; i++) store_row(lds, i);
             return;
         }
         if (TURNED) {
@@ -131,19 +141,21 @@ template <typename NUMBER> struct result_rows {
     int stride;
 };
 
-/* Stores 16 COUNT columns. Buffer stores: what lies behind the group's rows is dropped, so is a column that does not exist. */
-template <int COUNT, spw_gemm_element ELEMENT = SPW_GEMM_BF16>
+/* Stores COUNT times four of each lane's columns, sums of products of SIDE x SIDE. Buffer stores: what lies behind the group's rows is
+ * dropped, so is a column that does not exist. */
+template <int COUNT, spw_gemm_element ELEMENT = SPW_GEMM_BF16, int SIDE = 16>
 GPU_DEVICE void store_tile(const gemm_tile &t, int columns, result_rows<spw_bf16> c, int m0, int n0,
-                           const sums4 (&sum)[DOWN][ACROSS]) {
+                           const sums4 (&sum)[WAVE_M / SIDE][WAVE_N * SIDE / 256]) {
+    constexpr int APART = 256 / SIDE;
     keep_here(columns);
-    const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
+    const int row = m0 + gpu_lane() % SIDE, column = n0 + gpu_lane() / SIDE * 4;
     const unsigned row_bytes = (unsigned)c.stride * 2;
 #pragma unroll
     for (int j = 0; j < COUNT; j++) {
-        const bool inside = column + j * 16 < columns;
-        unsigned offset = (unsigned)row * row_bytes + (unsigned)(column + j * 16) * 2;
+        const bool inside = column + j * APART < columns;
+        unsigned offset = (unsigned)row * row_bytes + (unsigned)(column + j * APART) * 2;
 #pragma unroll
-        for (int i = 0; i < DOWN; i++, offset += 16 * row_bytes) {
+        for (int i = 0; i < WAVE_M / SIDE; i++, offset += SIDE * row_bytes) {
             store_rounded<ELEMENT>(sum[i][j], c.array, (unsigned)t.height * row_bytes, inside ? offset : ~0u);
         }
     }

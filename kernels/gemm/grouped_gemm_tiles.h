@@ -19,7 +19,7 @@ struct gemm_tile {
 template <spw_gemm_form FORM, int TILE_M, int TILE_N, int BAND> struct gemm_walk {
     int expert, before, first, rows;
 
-    __device__ void start(const spw_gemm_problem &p) {
+    GPU_MEMBER void start(const spw_gemm_problem &p) {
         expert = 0, before = 0, first = p.offset[0], rows = p.offset[1] - first;
     }
 
@@ -32,7 +32,7 @@ template <spw_gemm_form FORM, int TILE_M, int TILE_N, int BAND> struct gemm_walk
     }
 
     /* To the tile's group. */
-    __device__ bool reach(const spw_gemm_problem &p, int index) {
+    GPU_MEMBER bool reach(const spw_gemm_problem &p, int index) {
         for (int tiles; index - before >= (tiles = down(p) * across(p));) {
             before += tiles;
             if (++expert > p.experts - (FORM == SPW_GEMM_WEIGHTS)) return false;
@@ -42,7 +42,7 @@ template <spw_gemm_form FORM, int TILE_M, int TILE_N, int BAND> struct gemm_walk
         return true;
     }
 
-    __device__ bool seek(const spw_gemm_problem &p, int index, gemm_tile &tile) {
+    GPU_MEMBER bool seek(const spw_gemm_problem &p, int index, gemm_tile &tile) {
         if (!reach(p, index)) return false;
         const int band_tiles = BAND * across(p), left = down(p);
         const int band = (index - before) / band_tiles, within = (index - before) % band_tiles;
