@@ -87,13 +87,19 @@ def product(name, instruction):
     return run
 
 
-def product_fnuz(name, instruction):
-    """32 x 32 sums of 16 products of fp8 as gfx942 has it: lane l has eight terms from 8 (l / 32) on of row or column l % 32, and of the
-    result what a lane of 32x32x64 has."""
+def plain_fields(name, instruction):
+    """The fields of a product of two arrays of vector registers, and whether nothing is added to it."""
     f = fields_of(instruction, "src0", "src1", "src2", "vdst", "acc", "acc_cd", "cbsz", "blgp", "neg")
     constant = f["src2"] == ZERO
     if any(f[n] for n in ("cbsz", "blgp", "neg")) or min(f["src0"], f["src1"]) < VECTOR or (f["src2"] < VECTOR and not constant):
         raise NotImplementedError(f"{name} with {f}")
+    return f, constant
+
+
+def product_fnuz(name, instruction):
+    """32 x 32 sums of 16 products of fp8 as gfx942 has it: lane l has eight terms from 8 (l / 32) on of row or column l % 32, and of the
+    result what a lane of 32x32x64 has."""
+    f, constant = plain_fields(name, instruction)
 
     def factor_of(file, first):
         """[row or column][term]"""
@@ -115,10 +121,8 @@ def product_fnuz(name, instruction):
 def product_fp16(name, instruction, terms):
     """16 x 16 sums of `terms` products: lane l has terms l / 16 * terms / 4 and on of row or column l % 16, and of the result rows
     l / 16 * 4 and on of column l % 16."""
-    f = fields_of(instruction, "src0", "src1", "src2", "vdst", "acc", "acc_cd", "cbsz", "blgp", "neg")
-    constant, words = f["src2"] == ZERO, terms // 8
-    if any(f[n] for n in ("cbsz", "blgp", "neg")) or min(f["src0"], f["src1"]) < VECTOR or (f["src2"] < VECTOR and not constant):
-        raise NotImplementedError(f"{name} with {f}")
+    f, constant = plain_fields(name, instruction)
+    words = terms // 8
 
     def factor_of(file, first):
         """[term][row or column]"""
@@ -141,10 +145,7 @@ def product_fp16(name, instruction, terms):
 
 def product_128(name, instruction):
     """16 x 16 sums of 128 products of fp8: lane l has 16 terms from 16 (l / 16) on and the 16 that lie 64 behind them, of row or column l % 16."""
-    f = fields_of(instruction, "src0", "src1", "src2", "vdst", "acc", "acc_cd", "cbsz", "blgp", "neg")
-    constant = f["src2"] == ZERO
-    if any(f[n] for n in ("cbsz", "blgp", "neg")) or min(f["src0"], f["src1"]) < VECTOR or (f["src2"] < VECTOR and not constant):
-        raise NotImplementedError(f"{name} with {f}")
+    f, constant = plain_fields(name, instruction)
 
     def factor_of(file, first):
         """[row or column][term]"""

@@ -64,6 +64,13 @@ typedef struct spw_draft_mesh {
     size_t node[SPW_AXES], nodes[SPW_AXES];
 } spw_draft_mesh;
 
+/* All axes of one kind together; one that is not there is 1. */
+static inline size_t spw_mesh_product(const size_t axis[SPW_AXES]) {
+    size_t product = 1;
+    for (size_t i = 0; i < SPW_AXES; i++) product *= axis[i] > 0 ? axis[i] : 1;
+    return product;
+}
+
 struct spw_draft {
     const char *where; /* the file */
     const spw_framework *framework;

@@ -98,13 +98,6 @@ static bool is_sized(const spw_job_override *override, size_t overrides) {
     return false;
 }
 
-/* Slices of TPUs, whose chips are linked whatever host they are in: as many as the axes between them say. */
-static size_t slices_of(const spw_draft *d) {
-    size_t out = 1;
-    for (size_t i = 0; i < SPW_AXES; i++) out *= d->mesh.nodes[i] > 0 ? d->mesh.nodes[i] : 1;
-    return out;
-}
-
 /* What the framework makes of this cluster, unless an option says who shares the weights. */
 static spw_status settle(const spw_draft *d, const spw_job_override *override, size_t overrides,
                          spw_settled *out) {
@@ -128,7 +121,8 @@ static spw_status settle(const spw_draft *d, const spw_job_override *override, s
     SPW_TRY(spw_cluster_read(plain, NULL, cluster));
     const bool all = is_sized(override, overrides) && !is_given(override, overrides, "gpus");
     const size_t gpus = said != NULL && !all ? strtoul(said, NULL, 10) : 0, node = cluster->gpus_per_node,
-                 chips = gpus > 0 ? gpus : cluster->nodes * node, slices = slices_of(d);
+                 chips = gpus > 0 ? gpus : cluster->nodes * node, slices = spw_mesh_product(d->mesh.nodes);
+    /* Of TPUs the chips of a slice are linked, whatever host they are in; the axes between slices say how many there are. */
     if (d->mesh.there && cluster->gpu_generation == SPW_GPU_NONE && chips % slices == 0)
         status = d->framework->settle(d, cluster->name, slices, chips / slices, out);
     else if (gpus == 0)

@@ -171,11 +171,7 @@ static spw_status refuse_mesh(const spw_draft *d, const char *cluster, size_t no
     const bool sized = size != NULL && size[1 + strspn(size + 1, "0123456789")] == 'x';
     const int stem = sized ? (int)(size - cluster) : (int)strlen(cluster);
     char nearest[96] = "the GPUs of one";
-    size_t within = 1, between = 1;
-    for (size_t i = 0; i < SPW_AXES; i++) {
-        within *= d->mesh.node[i] > 0 ? d->mesh.node[i] : 1;
-        between *= d->mesh.nodes[i] > 0 ? d->mesh.nodes[i] : 1;
-    }
+    const size_t within = spw_mesh_product(d->mesh.node), between = spw_mesh_product(d->mesh.nodes);
     if (one > 0 && one % gpus == 0)
         (void)snprintf(nearest, sizeof nearest, "--cluster %.*s:%zux%zu", stem, cluster, gpus, one / gpus);
     else if (one > 0)

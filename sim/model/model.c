@@ -127,27 +127,31 @@ static void plain(const char *name, char out[NAME_TEXT]) {
     }
 }
 
+/* The longest name that a word is a variant of, and what that name means. */
+typedef struct nearest_name {
+    size_t length;
+    const char *preset;
+} nearest_name;
+
+static void look_at(const char *word, const char *name, const char *preset, nearest_name *best) {
+    const size_t length = strlen(name);
+    if (length <= best->length || strncmp(word, name, length) != 0 || !is_variant(word + length)) return;
+    *best = (nearest_name){length, preset};
+}
+
 const char *spw_model_of_name(const char *name) {
     char word[NAME_TEXT], base[NAME_TEXT];
-    const char *best = alias_of(name);
-    size_t longest = 0;
+    nearest_name best = {0, NULL};
     plain(name, word);
-    if (best == NULL) best = alias_of(word);
-    if (best != NULL) return best;
-    for (const char *const *preset = spw_model_names; *preset != NULL; preset++) {
-        const size_t length = strlen(*preset);
-        if (strncmp(word, *preset, length) != 0 || !is_variant(word + length) || length < longest) continue;
-        best = *preset;
-        longest = length;
-    }
+    const char *same = alias_of(name) != NULL ? alias_of(name) : alias_of(word);
+    if (same != NULL) return same;
+    for (const char *const *preset = spw_model_names; *preset != NULL; preset++)
+        look_at(word, *preset, *preset, &best);
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
         plain(aliases[i].alias, base);
-        const size_t length = strlen(base);
-        if (strncmp(word, base, length) != 0 || !is_variant(word + length) || length <= longest) continue;
-        best = aliases[i].preset;
-        longest = length;
+        look_at(word, base, aliases[i].preset, &best);
     }
-    return best;
+    return best.preset;
 }
 
 /* "Qwen/..." of an owner whose repositories are among the aliases. */

@@ -1,4 +1,5 @@
 /* Megatron-Core's hybrid models: a letter a layer, of Mamba-2, attention, experts or a dense FFN alone. They are built as Nemotron-H. */
+#include "sim/frameworks/model/config_text.h"
 #include "sim/frameworks/rules.h"
 
 #include "base/memory.h"
@@ -31,11 +32,6 @@ static const struct {
 static const char *const as_nemotron[] = {"@router_score", "@router_bias", "@normalization", "@biases",
                                           "@query_norm"};
 
-static void add(char text[SPW_JOB_NAME], const char *key, size_t value) {
-    const size_t used = strlen(text);
-    if (value > 0) (void)snprintf(text + used, SPW_JOB_NAME - used, ", \"%s\": %zu", key, value);
-}
-
 /* Sizes that others make where they are not said: d98e8a64 arguments.py and megatron/core/ssm/mamba_mixer.py (its expand is 2). */
 static spw_status add_made(spw_draft *d, char text[SPW_JOB_NAME]) {
     const char *grouped = spw_draft_fact(d, "@grouped_query");
@@ -44,16 +40,17 @@ static spw_status add_made(spw_draft *d, char text[SPW_JOB_NAME]) {
     SPW_TRY(spw_draft_count(d, "@hidden", 1, 0, &hidden));
     SPW_TRY(spw_draft_count(d, "@heads", 1, 1, &heads));
     SPW_TRY(spw_draft_count(d, "@ffn", 1, 4 * hidden, &ffn));
-    add(text, "intermediate_size", ffn);
+    spw_config_add(text, "intermediate_size", ffn);
     SPW_TRY(spw_draft_count(d, "@expert_ffn", 1, ffn, &value));
-    add(text, "moe_intermediate_size", value);
+    spw_config_add(text, "moe_intermediate_size", value);
     SPW_TRY(spw_draft_count(d, "@kv_heads", 1, heads, &value));
-    add(text, "num_key_value_heads", grouped != NULL && strcmp(grouped, "false") == 0 ? heads : value);
+    spw_config_add(text, "num_key_value_heads",
+                   grouped != NULL && strcmp(grouped, "false") == 0 ? heads : value);
     SPW_TRY(spw_draft_count(d, "@head_dim", 1, hidden / heads, &value));
-    add(text, "head_dim", value);
+    spw_config_add(text, "head_dim", value);
     SPW_TRY(spw_draft_count(d, "@mamba_head_dim", 1, 64, &head_dim));
     SPW_TRY(spw_draft_count(d, "@mamba_heads", 1, 2 * hidden / head_dim, &value));
-    add(text, "mamba_num_heads", value);
+    spw_config_add(text, "mamba_num_heads", value);
 
 cleanup:
     return status;
@@ -66,23 +63,17 @@ static spw_status write_config(spw_draft *d, const char *pattern, char text[SPW_
         "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"%s\", \"conv_kernel\": 4, "
         "\"use_conv_bias\": true, \"mlp_hidden_act\": \"relu2\"",
         pattern);
-    add(text, "num_hidden_layers", strlen(pattern));
+    spw_config_add(text, "num_hidden_layers", strlen(pattern));
     for (size_t i = 0; i < sizeof hybrid_sizes / sizeof *hybrid_sizes; i++) {
         size_t value = 0;
         SPW_TRY(spw_draft_count(d, hybrid_sizes[i].fact, 1, hybrid_sizes[i].silent, &value));
-        add(text, hybrid_sizes[i].key, value);
+        spw_config_add(text, hybrid_sizes[i].key, value);
     }
     SPW_TRY(add_made(d, text));
     for (size_t i = 0; i < sizeof as_nemotron / sizeof *as_nemotron; i++)
         (void)spw_draft_fact(d, as_nemotron[i]);
     *vocabulary = spw_draft_fact(d, "@vocabulary") != NULL;
-    const size_t used = strlen(text);
-    (void)snprintf(text + used, SPW_JOB_NAME - used, ", \"tie_word_embeddings\": %s}",
-                   spw_draft_on(d, "@untied") ? "false" : "true");
-    if (text[strlen(text) - 1] != '}')
-        SPW_TRY(spw_fail(SPW_ECONFIG,
-                         "%s: the model's sizes have more than %d letters; give --model config.json",
-                         d->where, SPW_JOB_NAME - 1));
+    SPW_TRY(spw_config_end(d, text, spw_draft_on(d, "@untied")));
 
 cleanup:
     return status;

@@ -1,3 +1,4 @@
+#include "sim/frameworks/model/config_text.h"
 #include "sim/frameworks/model/layer_list.h"
 #include "sim/frameworks/rules.h"
 
@@ -177,11 +178,6 @@ cleanup:
     return status;
 }
 
-static void add_size(char *out, size_t size, const char *key, size_t value) {
-    const size_t used = strlen(out);
-    if (value > 0 && used < size) (void)snprintf(out + used, size - used, ", \"%s\": %zu", key, value);
-}
-
 static size_t said_of(const model_sizes *s, const char *fact) {
     for (size_t i = 0; i < sizeof size_facts / sizeof *size_facts; i++)
         if (strcmp(size_facts[i].fact, fact) == 0)
@@ -214,27 +210,25 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
       groups[] = {{"n_group", s->groups_kept > 0 ? s->groups : 0},
                   {"topk_group", s->groups > 0 ? s->groups_kept : 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        add_size(text, sizeof text, sizes[i].key, sizes[i].value);
+        spw_config_add(text, sizes[i].key, sizes[i].value);
     for (const spw_attention_size *of = spw_latent_attention.sizes; s->latent && of->key != NULL; of++)
-        add_size(text, sizeof text, of->key, said_of(s, of->fact));
+        spw_config_add(text, of->key, said_of(s, of->fact));
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        add_size(text, sizeof text, groups[i].key, groups[i].value);
-    if (s->plain) add_size(text, sizeof text, "expert_matrices", 2);
-    if (s->plain) add_size(text, sizeof text, "ffn_matrices", 2);
-    const spw_status status = spw_layer_list_keys(&s->sparse, text, sizeof text);
+        spw_config_add(text, groups[i].key, groups[i].value);
+    if (s->plain) spw_config_add(text, "expert_matrices", 2);
+    if (s->plain) spw_config_add(text, "ffn_matrices", 2);
+    spw_status status = spw_layer_list_keys(&s->sparse, text, sizeof text);
     if (status != SPW_OK) return status;
     const size_t used = strlen(text);
-    (void)snprintf(text + used, sizeof text - used, "%s%s%s%s%s%s%s, \"tie_word_embeddings\": %s}",
+    (void)snprintf(text + used, sizeof text - used, "%s%s%s%s%s%s%s",
                    (s->biases || s->query_bias) && !s->latent ? ", \"qkv_bias\": true" : "",
                    s->biases ? ", \"expert_bias\": true" : "", s->norms ? ", \"norm_bias\": true" : "",
                    s->query_norm && !s->latent ? ", \"use_qk_norm\": true" : "",
                    s->sinks ? ", \"attention_sinks\": true" : "",
                    s->sigmoid ? ", \"scoring_func\": \"sigmoid\"" : "",
-                   s->bias ? ", \"topk_method\": \"noaux_tc\"" : "", s->untied ? "false" : "true");
-    if (text[strlen(text) - 1] != '}')
-        return spw_fail(SPW_ECONFIG,
-                        "%s: the model's sizes have more than %zu letters; give --model config.json",
-                        d->where, sizeof text - 1);
+                   s->bias ? ", \"topk_method\": \"noaux_tc\"" : "");
+    status = spw_config_end(d, text, s->untied);
+    if (status != SPW_OK) return status;
     return spw_draft_put_text(d, "model", text, "@layers");
 }
 

@@ -100,15 +100,14 @@ static size_t period_of(const uint8_t *has, size_t layers) {
 
 spw_status spw_layer_list_write(const spw_model *m, char *out, size_t size) {
     const size_t period = period_of(m->is_moe, m->layers);
+    const bool repeats = period > 1 && period < m->layers;
     spw_status status = SPW_OK;
     out[0] = '\0';
     SPW_TRY(append(out, size, "("));
-    if (period > 1 && period < m->layers) {
-        for (size_t i = 0; i < period; i++)
-            SPW_TRY(append(out, size, "%s%d", i > 0 ? "," : "[", m->is_moe[i]));
-        SPW_TRY(append(out, size, "]*%zu", m->layers / period));
-    }
-    for (size_t i = period > 1 && period < m->layers ? m->layers : 0, next = i; i < m->layers; i = next) {
+    for (size_t i = 0; repeats && i < period; i++)
+        SPW_TRY(append(out, size, "%s%d", i > 0 ? "," : "[", m->is_moe[i]));
+    if (repeats) SPW_TRY(append(out, size, "]*%zu", m->layers / period));
+    for (size_t i = 0, next = 0; !repeats && i < m->layers; i = next) {
         while (next < m->layers && m->is_moe[next] == m->is_moe[i]) next++;
         SPW_TRY(append(out, size, "%s[%d]*%zu", i > 0 ? "+" : "", m->is_moe[i], next - i));
     }

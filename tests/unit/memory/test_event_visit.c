@@ -257,57 +257,25 @@ static void check_places(uint32_t wholes, uint32_t tensors) {
     spw_allocator_destroy(two);
 }
 
-/* Visits that are nearly of one form: equal bytes, others, another stream, another order of deaths, and equal ones again. */
+/* Visits that are nearly of one form: equal bytes, another stream, others, another order of deaths, and equal ones again. */
 static void check_forms(void) {
-    static const uint64_t most[] = {4, 4, 8, 10, 9, 4};
     static const struct {
-        uint32_t slot, mib;
-        bool born;
-        uint8_t stream;
-    } event[][6] = {{{0, 2, true, 0},
-                     {1, 2, true, 0},
-                     {0, 2, false, 0},
-                     {2, 2, true, 0},
-                     {1, 2, false, 0},
-                     {2, 2, false, 0}},
-                    {{0, 2, true, 0},
-                     {1, 2, true, 1},
-                     {0, 2, false, 0},
-                     {2, 2, true, 0},
-                     {1, 2, false, 1},
-                     {2, 2, false, 0}},
-                    {{0, 2, true, 0},
-                     {1, 6, true, 0},
-                     {0, 2, false, 0},
-                     {2, 2, true, 0},
-                     {1, 6, false, 0},
-                     {2, 2, false, 0}},
-                    {{0, 1, true, 0},
-                     {1, 2, true, 0},
-                     {0, 1, false, 0},
-                     {2, 8, true, 0},
-                     {1, 2, false, 0},
-                     {2, 8, false, 0}},
-                    {{0, 1, true, 0},
-                     {1, 2, true, 0},
-                     {1, 2, false, 0},
-                     {2, 8, true, 0},
-                     {0, 1, false, 0},
-                     {2, 8, false, 0}},
-                    {{0, 2, true, 0},
-                     {1, 2, true, 0},
-                     {0, 2, false, 0},
-                     {2, 2, true, 0},
-                     {1, 2, false, 0},
-                     {2, 2, false, 0}}};
-    enum { VISITS = sizeof event / sizeof *event };
+        int order[6]; /* tensors from 1 on; negative: it dies */
+        uint64_t mib[3], most;
+        uint8_t stream; /* of tensor 2 */
+    } visit[] = {{{1, 2, -1, 3, -2, -3}, {2, 2, 2}, 4, 0}, {{1, 2, -1, 3, -2, -3}, {2, 2, 2}, 4, 1},
+                 {{1, 2, -1, 3, -2, -3}, {2, 6, 2}, 8, 0}, {{1, 2, -1, 3, -2, -3}, {1, 2, 8}, 10, 0},
+                 {{1, 2, -2, 3, -1, -3}, {1, 2, 8}, 9, 0}, {{1, 2, -1, 3, -2, -3}, {2, 2, 2}, 4, 0}};
+    enum { VISITS = sizeof visit / sizeof *visit };
     spw_event_list list = {.events = 0};
     for (size_t v = 0; v < VISITS; v++) {
         for (size_t i = 0; i < 6; i++) {
-            const spw_memory_event e = {.bytes = event[v][i].mib * MIB,
-                                        .slot = event[v][i].slot,
-                                        .born = event[v][i].born,
-                                        .stream = event[v][i].stream};
+            const int order = visit[v].order[i];
+            const uint32_t slot = (uint32_t)(order > 0 ? order : -order) - 1;
+            const spw_memory_event e = {.bytes = visit[v].mib[slot] * MIB,
+                                        .slot = slot,
+                                        .born = order > 0,
+                                        .stream = slot == 1 ? visit[v].stream : 0};
             CHECK_OK(spw_event_list_append(&list, e));
         }
     }
@@ -315,7 +283,7 @@ static void check_forms(void) {
     CHECK_OK(spw_event_list_outline(&list));
     CHECK(list.visits == VISITS && list.visit[VISITS - 1].form < VISITS - 1);
     for (size_t v = 0; v < VISITS; v++) {
-        CHECK(list.visit[v].requested == most[v] * MIB);
+        CHECK(list.visit[v].requested == visit[v].most * MIB);
         CHECK(list.visit[v].others == (v == 1));
     }
     spw_event_list_destroy(&list);
