@@ -66,6 +66,15 @@ static const struct alias {
     {"inclusionAI/Ring-1T", "ling-1t"},
     {"deepseek-r1", "deepseek-v3"},
     {"glm-4.6", "glm-4.5"},
+    {"zai-org/GLM-4.7", "glm-4.5"},
+    {"glm-4.7", "glm-4.5"},
+    {"MiniMaxAI/MiniMax-M2.1", "minimax-m2"},
+    {"MiniMaxAI/MiniMax-M2.7", "minimax-m2"},
+    {"moonshotai/Kimi-K2.5", "kimi-k2"}, /* its language model */
+    {"moonshotai/Moonlight-16B-A3B", "moonlight-16b-a3b"},
+    {"baidu/ERNIE-4.5-21B-A3B-PT", "ernie-4.5-21b-a3b"},
+    {"tencent/Tencent-Hunyuan-Large", "hunyuan-large"},
+    {"Hunyuan-A52B", "hunyuan-large"},
 };
 
 const char *spw_model_nearest(const char *name) {
@@ -103,8 +112,9 @@ static const char *alias_of(const char *name) {
 
 /* What may stand behind a name and changes no size. */
 static bool is_variant(const char *rest) {
-    static const char *const words[] = {"instruct", "base", "thinking", "chat",     "it",      "hf", "bf16",
-                                        "fp8",      "v0.1", "sft",      "pretrain", "unsloth", NULL};
+    static const char *const words[] = {"instruct", "base",    "thinking", "chat",     "it",
+                                        "hf",       "bf16",    "fp8",      "v0.1",     "sft",
+                                        "pretrain", "unsloth", "pt",       "terminus", NULL};
     while (*rest == '-' || *rest == '_') {
         const size_t length = strcspn(++rest, "-_");
         bool known = length > 0 && strspn(rest, "0123456789") == length;

@@ -184,7 +184,7 @@ static void shared_keys(const spw_raw_config *raw, spw_model *m, size_t kind, ui
     m->mixer[kind].attends = true;
     outputs(m, kind, "q", h, wide);
     inputs(m, kind, "o", wide, h);
-    numbers(m, kind, "norm", dim);
+    if (m->qk_norm) numbers(m, kind, "norm", dim);
     if (m->attention_bias) numbers(m, kind, "biases", spw_saturated_sum(wide, h));
     if (!m->double_ffn) return;
     outputs(m, kind, "wider FFN, gate and up", h, P(2, ffn));
@@ -427,6 +427,8 @@ const spw_mixer_kind spw_shared_sliding = {
     "sliding attention to keys of a layer before", {"sliding_attention"}, no_keys, shared_sliding};
 const spw_mixer_kind spw_shared_global = {
     "full attention to keys of a layer before", {"full_attention"}, global_keys, shared_global};
+const spw_mixer_kind spw_shared_turn = {
+    "attention to keys of the layer before", {NULL}, no_keys, shared_sliding};
 const spw_mixer_kind spw_no_mixer = {"no mixer: an FFN alone", {NULL}, no_keys, nothing};
 
 void spw_mixer_count(const spw_mixer_kind *kind, const spw_raw_config *raw, size_t index, spw_model *out) {

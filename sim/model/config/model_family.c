@@ -23,6 +23,15 @@
     ROUTED, .attention = &spw_latent_attention, \
             .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_SCORING | SPW_INDEXER
 #define QK_NORMS .qk_norm = true, .qk_norm_per_head = true
+#define HUNYUAN \
+    .experts = {"num_experts"}, .top_k = {"moe_topk", "num_experts_per_tok"}, \
+    .expert_ffn = {"moe_intermediate_size", "intermediate_size"}, \
+    .spelled = {{"n_shared_experts", "num_shared_expert"}}, \
+    .flags = {{"use_qk_norm", offsetof(spw_model, qk_norm)}}, \
+    .quiet = {"attention_head_dim", "dense_list",      "use_mixed_mlp_moe", \
+              "use_rotary_pos_emb", "eod_token_id",    "sep_token_id", \
+              "capacity_factor",    "moe_drop_tokens", "moe_random_routing_dropped_token"}, \
+    .parts = SPW_SHARED_COUNT | SPW_SHARED_TURNS, .kinds = {[2] = &spw_shared_turn}, .lists = true, QK_NORMS
 
 static const spw_family families[] = {
     {.model_type = "deepseek_v2", DEEPSEEK, .usual_top_k = 6},
@@ -199,17 +208,8 @@ static const spw_family families[] = {
      .sigmoid_router = true,
      .no_selection_bias = true,
      .layer_period = 4}, /* MaxText: inhomogeneous_layer_cycle_interval, every fourth layer has no RoPE */
-    {.model_type = "hunyuan_v1_moe",
-     .experts = {"num_experts"},
-     .top_k = {"moe_topk", "num_experts_per_tok"},
-     .expert_ffn = {"moe_intermediate_size", "intermediate_size"},
-     .spelled = {{"n_shared_experts", "num_shared_expert"}},
-     .flags = {{"use_qk_norm", offsetof(spw_model, qk_norm)}},
-     .quiet = {"attention_head_dim", "cla_share_factor", "dense_list", "use_mixed_mlp_moe",
-               "use_rotary_pos_emb", "eod_token_id", "sep_token_id"},
-     .parts = SPW_SHARED_COUNT,
-     .lists = true,
-     QK_NORMS},
+    {.model_type = "hunyuan_v1_moe", HUNYUAN},
+    {.model_type = "hunyuan", HUNYUAN}, /* Hunyuan-Large, by the code beside its weights */
     {.model_type = "ernie4_5_moe",
      .experts = {"moe_num_experts"},
      .top_k = {"moe_k"},

@@ -41,11 +41,13 @@ enum {
     SPW_MATRICES = 1 << 20,  /* expert_matrices, ffn_matrices: 2 without a gate, else 3 */
     SPW_LOOP = 1 << 21, /* loop_layer_index_start, _end, loop_num_passes: layers that run several times */
     SPW_SHARED_KEYS =
-        1 << 26,              /* num_kv_shared_layers: the last layers use keys and values of layers before */
-    SPW_HEAD_WIDTH = 1 << 22, /* unpadded_vocab_size: rows of the head */
-    SPW_SOURCES = 1 << 25,    /* compress_ratios beside kv_source_layer_ids and index_source_layer_ids */
-    SPW_TABLES = 1 << 23,     /* tables that are looked up beside the embedding */
-    SPW_FROM_LIST = 1 << 19,  /* num_hidden_layers may be absent: the list of layers says it */
+        1 << 26, /* num_kv_shared_layers: the last layers use keys and values of layers before */
+    SPW_SHARED_TURNS =
+        1 << 27, /* use_cla, cla_share_factor: keys and values of one layer in so many, for those behind it */
+    SPW_HEAD_WIDTH = 1 << 22,   /* unpadded_vocab_size: rows of the head */
+    SPW_SOURCES = 1 << 25,      /* compress_ratios beside kv_source_layer_ids and index_source_layer_ids */
+    SPW_TABLES = 1 << 23,       /* tables that are looked up beside the embedding */
+    SPW_FROM_LIST = 1 << 19,    /* num_hidden_layers may be absent: the list of layers says it */
     SPW_PREFIX_WIDTH = 1 << 24, /* prefix_dense_intermediate_size: of dense layers, else intermediate_size */
 };
 
@@ -71,7 +73,7 @@ typedef struct spw_raw_config {
     int64_t expert_matrices, ffn_matrices;
     int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
         block_tokens, compress_sparse, compress_heavy;
-    int64_t loop_start, loop_end, loop_passes, loop_rank, head_rows, shared_keys;
+    int64_t loop_start, loop_end, loop_passes, loop_rank, head_rows, shared_keys, shared_turns;
     int64_t ngram_ratio, ngram_length, ngram_splits, layer_table_rows, layer_table_width;
     int64_t hashed_rows, hashed_length, hashed_heads, hashed_width, hashed_conv, engram_length, engram_heads,
         engram_width, stream_rank, stream_rounds, index_key_heads, index_every;
@@ -102,7 +104,8 @@ extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_
     spw_dots_sliding, spw_gated_sinks, spw_large4_rotary, spw_large4_plain, spw_attention_experts,
     spw_inkling_full, spw_inkling_sliding, spw_zaya_full, spw_zaya_sliding, spw_doge_mask, spw_inkling2_full,
     spw_inkling2_sliding, spw_inkling2_full_loop, spw_inkling2_sliding_loop, spw_query_indexer,
-    spw_shared_sliding, spw_shared_global, spw_reads_joined, spw_chooses_joined, spw_joins_keys;
+    spw_shared_sliding, spw_shared_global, spw_shared_turn, spw_reads_joined, spw_chooses_joined,
+    spw_joins_keys;
 
 /* What an entry of a list of layers says: by a word, by a number (-1: none), or by a letter of a pattern. */
 typedef enum spw_layer_ffn { SPW_FFN_COUNTED, SPW_FFN_NONE, SPW_FFN_DENSE, SPW_FFN_EXPERTS } spw_layer_ffn;

@@ -277,6 +277,17 @@ static spw_status mark_shared_keys(const spw_reading *in, const spw_raw_config *
     return spw_reading_flag(in, "use_double_wide_mlp", false, &m->double_ffn);
 }
 
+/* Between layers with keys and values of their own, all the same distance apart, are those that use them: a kind two behind. */
+static spw_status mark_shared_turns(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    const size_t every = spw_or_default(raw->shared_turns, 1);
+    bool shares = false;
+    if (!spw_family_has(in->family, SPW_SHARED_TURNS)) return SPW_OK;
+    const spw_status status = spw_reading_flag(in, "use_cla", false, &shares);
+    for (size_t i = 0; status == SPW_OK && shares && i < m->layers; i++)
+        if (i % every != 0) m->mixer_of[i] += 2;
+    return status;
+}
+
 /* Layers that run several times are kinds of their own, two behind those of the same word. */
 static spw_status mark_loop(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     if (!spw_family_has(in->family, SPW_LOOP) || raw->loop_passes == SPW_ABSENT) return SPW_OK;
@@ -324,6 +335,7 @@ spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, 
     if (status == SPW_OK) status = mark_other(in, raw, m);
     if (status == SPW_OK) status = mark_loop(in, raw, m);
     if (status == SPW_OK) status = mark_shared_keys(in, raw, m);
+    if (status == SPW_OK) status = mark_shared_turns(in, raw, m);
     if (status == SPW_OK) status = count_layers(in, m);
     if (status == SPW_OK) status = mark_indexers(in, raw, m);
     if (status == SPW_OK) find_period(in, m);

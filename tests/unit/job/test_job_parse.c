@@ -220,10 +220,13 @@ static void test_names(void) {
            "job.yaml:2: model 'deepsek-v3' is unknown; did you mean 'deepseek-v3'? presets: dbrx, "
            "deepseek-v2-lite, deepseek-v2, deepseek-v3.2, deepseek-v3, deepseek-v4-flash, deepseek-v4-pro, "
            "dots.llm1, "
-           "ernie-4.5-300b-a47b, flame-moe-290m, glm-4.5-air, glm-4.5, glm-4.7-flash, glm-5, gpt-oss-120b, "
-           "gpt-oss-20b, hunyuan-a13b, jamba-1.5-large, kimi-k2, kimi-k3, kimi-linear-48b-a3b, ling-1t, "
+           "ernie-4.5-21b-a3b, ernie-4.5-300b-a47b, flame-moe-290m, glm-4.5-air, glm-4.5, glm-4.7-flash, "
+           "glm-5, gpt-oss-120b, "
+           "gpt-oss-20b, hunyuan-a13b, hunyuan-large, jamba-1.5-large, kimi-k2, kimi-k3, "
+           "kimi-linear-48b-a3b, ling-1t, "
            "llama-4-maverick, llama-4-scout, longcat-flash, minimax-m2, minimax-m3, mixtral-8x22b, "
-           "mixtral-8x7b, nemotron-3-nano, nemotron-3-super, olmoe-1b-7b, phi-3.5-moe, qwen3-235b-a22b, "
+           "mixtral-8x7b, moonlight-16b-a3b, nemotron-3-nano, nemotron-3-super, olmoe-1b-7b, phi-3.5-moe, "
+           "qwen3-235b-a22b, "
            "qwen3-30b-a3b, qwen3-coder-480b-a35b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b, "
            "scratch-moe-e64; or give the path of a Hugging Face config.json");
     refuse("model: deepseek-v3\ncluster: tpu\n" SPLIT BATCH,

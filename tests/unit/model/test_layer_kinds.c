@@ -277,6 +277,33 @@ static void test_loops(void) {
     CHECK(near(b.scores, a.scores * 2)); /* 8 runs of 4 layers alike */
 }
 
+/* Hunyuan-Large: layers between those with keys and values of their own have queries and an output alone. By hand: of five layers of
+ * hidden size 8 with two heads of 4 and one of keys and values, two are such at a distance of 3 between the others. */
+#define TURNS(rest) \
+    "{\"model_type\": \"hunyuan\", \"num_hidden_layers\": 5, \"hidden_size\": 8, \"vocab_size\": 50, " \
+    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"intermediate_size\": 6, \"num_experts\": 4, " \
+    "\"moe_topk\": 1, \"num_shared_expert\": 1, \"use_qk_norm\": false" rest "}"
+static void test_turns(void) {
+    static const struct {
+        const char *text;
+        size_t without;
+    } cases[] = {{TURNS(""), 0},
+                 {TURNS(", \"cla_share_factor\": 3"), 0},
+                 {TURNS(", \"cla_share_factor\": 3, \"use_cla\": false"), 0},
+                 {TURNS(", \"use_cla\": true"), 0},
+                 {TURNS(", \"cla_share_factor\": 2, \"use_cla\": true"), 2},
+                 {TURNS(", \"cla_share_factor\": 3, \"use_cla\": true"), 3}};
+    const uint64_t queries_and_output = 2 * 8 * 8, keys_and_values = 2 * 8 * 4, expert = 3 * 8 * 6;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spw_model m;
+        read(cases[i].text, &m);
+        const uint64_t layer = queries_and_output + keys_and_values + 5 * expert + 4 * 8 + 2 * 8;
+        CHECK(spw_model_parameters(&m).total ==
+              2 * 50 * 8 + 8 + 5 * layer - cases[i].without * keys_and_values);
+        CHECK(m.other_layers == cases[i].without && m.mixer_of[0] == 0);
+    }
+}
+
 /* Work of a token with the head's table of its own and with the embedding's: the same, and by hand. An embedding is looked up, which is no
  * product; the head is one, whosever table it has. */
 static void test_work_of_tables(void) {
@@ -307,6 +334,7 @@ int main(void) {
     test_scores();
     test_tables();
     test_loops();
+    test_turns();
     test_work_of_tables();
     return check_done();
 }

@@ -182,7 +182,17 @@ static void test_names(const char *scratch) {
                                            {"deepseek-ai/DeepSeek-V3", "deepseek-v3"},
                                            {"kimi-k2-1t", "kimi-k2"},
                                            {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
-                                           {"openai/gpt-oss-120b", "gpt-oss-120b"}};
+                                           {"openai/gpt-oss-120b", "gpt-oss-120b"},
+                                           {"zai-org/GLM-4.7-FP8", "glm-4.5"},
+                                           {"glm-4.7", "glm-4.5"},
+                                           {"zai-org/GLM-4.7-Flash", "glm-4.7-flash"},
+                                           {"MiniMaxAI/MiniMax-M2.1", "minimax-m2"},
+                                           {"minimax-m2.7", "minimax-m2"},
+                                           {"moonshotai/Kimi-K2.5", "kimi-k2"},
+                                           {"moonshotai/Moonlight-16B-A3B-Instruct", "moonlight-16b-a3b"},
+                                           {"baidu/ERNIE-4.5-21B-A3B-Base-PT", "ernie-4.5-21b-a3b"},
+                                           {"Hunyuan-A52B-Instruct", "hunyuan-large"},
+                                           {"deepseek-ai/DeepSeek-V3.1-Terminus", "deepseek-v3"}};
     spw_model m, again;
     size_t count = 0;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -195,7 +205,7 @@ static void test_names(const char *scratch) {
         CHECK_OK(spw_model_read(*name, NULL, &m));
         CHECK(strcmp(m.name, *name) == 0 && strlen(m.source) > 20 && strlen(m.source) < SPW_MODEL_SOURCE - 1);
     }
-    CHECK(count == 40);
+    CHECK(count == 43);
     CHECK_OK(spw_model_read("scratch-moe-e64", NULL, &m));
     CHECK(m.layers == 8 && m.moe_layers == 7 && !m.is_moe[0] && m.is_moe[1] && m.experts == 64 &&
           m.top_k == 8);
