@@ -305,12 +305,19 @@ static spw_status note_unset(spw_draft *d, const spw_framework_row *row, const s
     return status;
 }
 
+/* "$MODELS/Qwen3-30B-A3B": the folder is a variable, the name is none. */
+static bool names_model(const spw_framework_row *row, const spw_file_entry *e) {
+    const char *tail = strrchr(e->value, '$');
+    return strcmp(row->ours, "@model_name") == 0 && tail != NULL && (tail = strchr(tail, '/')) != NULL &&
+           tail[1] != '\0';
+}
+
 static spw_status take(spw_draft *d, const spw_file_entry *e) {
     char name[SPW_ENTRY_NAME];
     (void)spw_framework_plain_name(d->framework, e->name, name);
     const spw_framework_row *row = spw_framework_row_of(d->framework, name);
     const bool counts = row != NULL && row->ours != NULL && !row->quiet;
-    if (e->unknown && counts) return note_unset(d, row, e);
+    if (e->unknown && counts && !names_model(row, e)) return note_unset(d, row, e);
     if (counts) {
         const char *value = our_word(row, e->value);
         if (value != NULL || e->nothing) return take_fact(d, row, value != NULL ? value : "", e);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORDS = 1024, NESTED = 4 };
+enum { WORDS = 1024, NESTED = 4, WORD = 32768 }; /* a word may be all arguments of a command */
 enum { PLAIN_DOLLAR = 1 }; /* within a word: a '$' that quotes or a backslash make a letter */
 
 typedef struct shell_word {
@@ -25,7 +25,7 @@ typedef struct shell_reader {
     spw_variables variables;
     shell_word word[WORDS];
     size_t words;
-    char raw[SPW_ENTRY_VALUE], value[SPW_ENTRY_VALUE];
+    char raw[WORD], value[WORD];
     bool in_array; /* words between NAME=( and ): arguments */
 } shell_reader;
 
@@ -90,9 +90,17 @@ static bool holds_known_arguments(const shell_reader *r, const char *word) {
            word[1 + open + length + open] == '\0';
 }
 
+/* A value that is too long, such as a list of data, is cut, and not known. */
+static spw_status add_entry(shell_reader *r, const char *name, const char *value, spw_file_entry like) {
+    char begin[SPW_ENTRY_VALUE];
+    if (strlen(value) >= sizeof begin) like.unknown = true;
+    (void)snprintf(begin, sizeof begin, "%s", value);
+    return spw_file_entries_add(r->out, name, begin, like);
+}
+
 /* "--name" with the words behind it; returns the first word that is none of them. */
 static spw_status add_option(shell_reader *r, size_t from, size_t end, size_t *next) {
-    char list[SPW_ENTRY_VALUE] = "";
+    char list[SPW_ENTRY_VALUE + 1] = ""; /* one more than fits: it is cut */
     size_t used = 0;
     spw_file_entry like = {.line = r->word[from].line};
     const char *name = r->word[from].text + 2;
@@ -101,15 +109,13 @@ static spw_status add_option(shell_reader *r, size_t from, size_t end, size_t *n
         if (is_option(word->text) || is_program(word->text)) break;
         if (stands_for_arguments(word) && strchr(word->text, '@') != NULL) break;
         if (word->unknown && holds_known_arguments(r, word->text)) break;
-        if (used + strlen(word->text) + 2 >= sizeof list)
-            return spw_fail(SPW_ECONFIG, "%s:%zu: --%.60s: values of more than %d characters", r->out->where,
-                            word->line, name, SPW_ENTRY_VALUE - 2);
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? "," : "", word->text);
+        if (used >= sizeof list) used = sizeof list - 1;
         like.unknown = like.unknown || word->unknown;
     }
     like.bare = *next == from + 1;
     like.nothing = !like.bare && strcmp(list, "None") == 0;
-    return spw_file_entries_add(r->out, name, like.bare ? "true" : list, like);
+    return add_entry(r, name, like.bare ? "true" : list, like);
 }
 
 static spw_status add_arguments(shell_reader *r, size_t from, size_t end) {
@@ -121,7 +127,7 @@ static spw_status add_arguments(shell_reader *r, size_t from, size_t end) {
         const spw_file_entry like = {.line = word->line, .unknown = word->unknown};
         const bool stands = stands_for_arguments(word);
         if (!stands && split_pair(word->text, name, &value))
-            status = spw_file_entries_add(r->out, name, value, like), i++;
+            status = add_entry(r, name, value, like), i++;
         else if (!stands && is_option(word->text))
             status = add_option(r, i, end, &i);
         else
@@ -154,8 +160,7 @@ static spw_status set_variable(shell_reader *r, const shell_word *word, bool wit
     const spw_status status = spw_variables_set(&r->variables, name, value, word->unknown);
     if (status != SPW_OK || !with_command) return status;
     (void)snprintf(name, sizeof name, "env.%.*s", (int)length, word->text);
-    return spw_file_entries_add(r->out, name, value,
-                                (spw_file_entry){.line = word->line, .unknown = word->unknown});
+    return add_entry(r, name, value, (spw_file_entry){.line = word->line, .unknown = word->unknown});
 }
 
 /* One word of a command that is a command itself, as behind bash -c. */
@@ -220,7 +225,8 @@ static spw_status end_word(shell_reader *r, size_t used, size_t line, bool quote
     if (r->words == WORDS)
         return spw_fail(SPW_ECONFIG, "%s:%zu: a command of more than %d words", r->out->where, line, WORDS);
     r->raw[used] = '\0';
-    spw_status status = spw_variables_expand(r->out->where, line, &r->variables, r->raw, r->value, &unknown);
+    spw_status status =
+        spw_variables_expand(r->out->where, line, &r->variables, r->raw, r->value, sizeof r->value, &unknown);
     for (char *c = r->value; *c != '\0'; c++) *c = (char)(*c == PLAIN_DOLLAR ? '$' : *c);
     if (status == SPW_OK) status = SPW_ALLOC(strlen(r->value) + 1, &copy);
     if (status != SPW_OK) return status;
@@ -229,16 +235,22 @@ static spw_status end_word(shell_reader *r, size_t used, size_t line, bool quote
     return SPW_OK;
 }
 
-/* The characters of $(...), ${...} and $((...)) belong to the word, whatever they are. */
-static size_t dollar_length(const char *at) {
-    const char open = at[1], close = open == '(' ? ')' : '}';
+/* The length of what is within brackets, and these; 1: they are not closed. */
+static size_t bracket_length(const char *at, char open, char close) {
     size_t depth = 0;
-    if (open != '(' && open != '{') return 1;
-    for (size_t i = 1; at[i] != '\0'; i++) {
+    for (size_t i = 0; at[i] != '\0'; i++) {
         depth += at[i] == open;
         if (at[i] == close && --depth == 0) return i + 1;
     }
     return 1;
+}
+
+/* The characters of $(...), ${...} and $((...)) belong to the word, whatever they are. */
+static size_t dollar_length(const char *at) {
+    const char open = at[1];
+    if (open != '(' && open != '{') return 1;
+    const size_t length = bracket_length(at + 1, open, open == '(' ? ')' : '}');
+    return length > 1 ? length + 1 : 1;
 }
 
 typedef struct scan {
@@ -250,7 +262,7 @@ typedef struct scan {
 static spw_status take(shell_reader *r, scan *s, size_t length) {
     if (s->used + length + 1 >= sizeof r->raw)
         return spw_fail(SPW_ECONFIG, "%s:%zu: a word of more than %d characters", r->out->where, s->line,
-                        SPW_ENTRY_VALUE - 2);
+                        WORD - 2);
     if (!s->in_word) s->word_line = s->line;
     s->in_word = true;
     for (size_t i = 0; i < length; i++) s->line += s->at[i] == '\n';
@@ -341,6 +353,8 @@ static spw_status read_one(shell_reader *r, scan *s, size_t depth) {
         s->at++, s->line += c == '\n';
         return finish_word(r, s);
     }
+    if (c == '(' && !s->in_word && s->at[1] == '[')
+        return take(r, s, bracket_length(s->at, '(', ')')); /* of layers */
     if (strchr("\n;&|()<>`", c) == NULL) return take(r, s, 1);
     s->at++, s->line += c == '\n';
     status = finish_word(r, s);

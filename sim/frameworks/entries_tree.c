@@ -31,7 +31,8 @@ static spw_status enter(walk *w, const char *name, size_t line, size_t *back) {
 static spw_status entries_tree_add(walk *w, const char *text, size_t line, bool quoted) {
     char value[SPW_ENTRY_VALUE];
     bool unknown = false;
-    const spw_status status = spw_variables_expand(w->out->where, line, NULL, text, value, &unknown);
+    const spw_status status =
+        spw_variables_expand(w->out->where, line, NULL, text, value, sizeof value, &unknown);
     if (status != SPW_OK) return status;
     const bool nothing = !quoted && (value[0] == '\0' || strcmp(value, "null") == 0 ||
                                      strcmp(value, "~") == 0 || strcmp(value, "None") == 0);

@@ -47,6 +47,8 @@ typedef struct spw_framework {
     const char *name, *title;
     /* What is planned where a file of Megatron-Core says no format; NULL: in the words of Megatron-LM. */
     const char *no_precision;
+    bool
+        all_arguments; /* its files have all that counts of a model: what they leave out is Megatron-Core's own */
     const char *source; /* of names and defaults: repository, commit, files */
     const spw_framework_row *rows[SPW_FRAMEWORK_TABLES]; /* looked through in this order; NULL: no more */
     const char *const *sections;         /* names in front of a point that do not matter; NULL: none */

@@ -35,7 +35,8 @@ static bool is_given(const spw_job_override *override, size_t overrides, const c
 
 enum { MODEL_TEXT = SPW_ENTRY_NAME + SPW_NOTE_WHY + 80 };
 static bool says_model(const char *fact) {
-    static const char *const facts[] = {"@model_name", "@flavor", "@moe_layers", "@pattern", NULL};
+    static const char *const facts[] = {"@model_name", "@flavor", "@moe_layers",  "@pattern",
+                                        "@variant",    "@spec",   "@output_gate", NULL};
     const char *const *f = facts;
     while (*f != NULL && strcmp(*f, fact) != 0) f++;
     return *f != NULL;
@@ -56,9 +57,8 @@ static const char *named_model(const spw_draft *d, char text[MODEL_TEXT]) {
     }
     for (size_t n = 0; n < d->notes; n++) {
         const spw_draft_note *note = &d->note[n];
-        const bool of_sizes =
-            note->entry == NULL && note->kind == SPW_NOTE_LACKS && strcmp(note->name, "model") == 0;
-        if (of_sizes && strstr(note->why, "--model") == NULL) return note->why; /* no name would help */
+        if (note->entry == NULL && note->kind == SPW_NOTE_LACKS && strcmp(note->name, "model") == 0)
+            return note->why;
     }
     return NULL;
 }

@@ -6,7 +6,7 @@
 
 /* num_layers_per_virtual_pipeline_stage: blocks of a stage are the layers of a stage over it. */
 static spw_status compose_split(spw_draft *d) {
-    size_t layers = 0, per_virtual = 0, tensor = 1, pipeline = 1;
+    size_t layers = 0, per_virtual = 0, tensor = 1, pipeline = 1, context = 1;
     spw_status status = SPW_OK;
     SPW_TRY(spw_draft_count(d, "@layers", 0, 0, &layers));
     SPW_TRY(spw_draft_count(d, "@layers_per_virtual", 1, 0, &per_virtual));
@@ -27,6 +27,13 @@ static spw_status compose_split(spw_draft *d) {
         SPW_TRY(spw_draft_put(d, "parallel.sequence_parallel", "false", "@sequence_parallel"));
     (void)spw_draft_fact(d, "@sequence_parallel");
     (void)spw_draft_fact(d, "@data_parallel");
+    SPW_TRY(spw_draft_count(d, "parallel.context", 1, 1, &context));
+    if (context > 1 && spw_draft_fact(d, "@context_exchange") != NULL &&
+        !spw_draft_is(d, "@context_exchange", "p2p"))
+        SPW_TRY(spw_draft_note_fact(
+            d, SPW_NOTE_LACKS, "@context_exchange",
+            "how the ranks of a sequence exchange keys is not told apart; p2p is planned"));
+    (void)spw_draft_fact(d, "@context_exchange");
 
 cleanup:
     return status;

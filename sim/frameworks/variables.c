@@ -45,14 +45,14 @@ typedef struct expansion {
     size_t line;
     const spw_variables *variables;
     char *out;
-    size_t used, steps;
+    size_t size, used, steps;
     bool *unknown;
 } expansion;
 
 static spw_status put(expansion *x, const char *text, size_t length) {
-    if (x->used + length >= SPW_ENTRY_VALUE)
-        return spw_fail(SPW_ECONFIG, "%s:%zu: a value of more than %d characters", x->where, x->line,
-                        SPW_ENTRY_VALUE - 1);
+    if (x->used + length >= x->size)
+        return spw_fail(SPW_ECONFIG, "%s:%zu: a value of more than %zu characters", x->where, x->line,
+                        x->size - 1);
     memcpy(x->out + x->used, text, length);
     x->used += length;
     x->out[x->used] = '\0';
@@ -123,7 +123,8 @@ static spw_status put_arithmetic(expansion *x, const char *inner, size_t length,
     }
     named[used] = '\0';
     if (x->steps >= SPW_EXPANSIONS) return put(x, whole, whole_length);
-    expansion inside = {x->where, x->line, x->variables, computed, 0, x->steps + 1, &unknown};
+    expansion inside = {x->where,        x->line, x->variables, computed,
+                        sizeof computed, 0,       x->steps + 1, &unknown};
     computed[0] = '\0';
     const spw_status status = expand(&inside, named, used);
     if (status != SPW_OK) return status;
@@ -198,8 +199,8 @@ static spw_status expand(expansion *x, const char *text, size_t length) {
 }
 
 spw_status spw_variables_expand(const char *where, size_t line, const spw_variables *variables,
-                                const char *text, char *out, bool *unknown) {
-    expansion x = {where, line, variables, out, 0, 0, unknown};
+                                const char *text, char *out, size_t size, bool *unknown) {
+    expansion x = {where, line, variables, out, size, 0, 0, unknown};
     out[0] = '\0';
     return expand(&x, text, strlen(text));
 }

@@ -12,7 +12,7 @@ enum { SPW_VARIABLES = 512, SPW_VARIABLE_NAME = 64, SPW_EXPANSIONS = 64 };
 
 typedef struct spw_variable {
     char name[SPW_VARIABLE_NAME];
-    char *value;  /* SPW_ENTRY_VALUE bytes at most */
+    char *value;
     bool unknown; /* it is made of something that the file does not say */
 } spw_variable;
 
@@ -27,10 +27,10 @@ SPW_MUST_CHECK spw_status spw_variables_set(spw_variables *variables, const char
 const spw_variable *spw_variables_find(const spw_variables *variables, const char *name, size_t length);
 void spw_variables_close(spw_variables *variables);
 
-/* out [SPW_ENTRY_VALUE] = the text with variables replaced; what has no value stays as it is written, and *unknown is set.
+/* out [size] = the text with variables replaced; what has no value stays as it is written, and *unknown is set.
  * `variables` may be NULL. Products, quotients, sums of whole numbers in $((...)) are computed. SPW_ECONFIG where the result is
  * too long. */
 SPW_MUST_CHECK spw_status spw_variables_expand(const char *where, size_t line, const spw_variables *variables,
-                                               const char *text, char *out, bool *unknown);
+                                               const char *text, char *out, size_t size, bool *unknown);
 
 #endif

@@ -75,6 +75,34 @@ static const struct alias {
     {"baidu/ERNIE-4.5-21B-A3B-PT", "ernie-4.5-21b-a3b"},
     {"tencent/Tencent-Hunyuan-Large", "hunyuan-large"},
     {"Hunyuan-A52B", "hunyuan-large"},
+    {"MiniMaxAI/MiniMax-M2.5", "minimax-m2"},
+    {"Qwen/Qwen3.5-35B-A3B", "qwen3.5-35b-a3b"},
+    {"Qwen/Qwen3.6-35B-A3B", "qwen3.5-35b-a3b"},
+    {"Qwen/Qwen1.5-MoE-A2.7B", "qwen1.5-moe-a2.7b"},
+    {"Qwen/Qwen2-57B-A14B", "qwen2-57b-a14b"},
+    {"Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3-vl-30b-a3b"},
+    {"google/gemma-4-26B-A4B", "gemma-4-26b-a4b"},
+    {"LiquidAI/LFM2-8B-A1B", "lfm2-8b-a1b"},
+    {"mistralai/Mistral-Small-4-119B-2603", "mistral-small-4-119b"},
+    {"openai/gpt-oss-safeguard-20b", "gpt-oss-20b"},
+    {"openai/gpt-oss-safeguard-120b", "gpt-oss-120b"},
+    /* names of Primus' files for Megatron and torchtitan, of MaxText's, and of folders in slime's scripts */
+    {"llama4-17b16e", "llama-4-scout"},
+    {"llama4-17bx16e", "llama-4-scout"},
+    {"llama4-17b128e", "llama-4-maverick"},
+    {"llama4-17bx128e", "llama-4-maverick"},
+    {"deepseek-v2-16b", "deepseek-v2-lite"},
+    {"deepseek-v3-16b", "deepseek-v2-lite"},
+    {"deepseek-v3-236b", "deepseek-v2"},
+    {"deepseek4-284b", "deepseek-v4-flash"},
+    {"gemma4-26b", "gemma-4-26b-a4b"},
+    {"qwen3-5-35b-a3b", "qwen3.5-35b-a3b"},
+    {"glm5", "glm-5"},
+    {"glm4-7", "glm-4.5"},
+    {"glm-4.5-106b-a12b", "glm-4.5-air"},
+    {"glm-4.5-355b-a32b", "glm-4.5"},
+    {"glm-4.7-355b-a32b", "glm-4.5"},
+    {"glm-5-744b-a40b", "glm-5"},
 };
 
 const char *spw_model_nearest(const char *name) {
@@ -112,9 +140,10 @@ static const char *alias_of(const char *name) {
 
 /* What may stand behind a name and changes no size. */
 static bool is_variant(const char *rest) {
-    static const char *const words[] = {"instruct", "base",    "thinking", "chat",     "it",
-                                        "hf",       "bf16",    "fp8",      "v0.1",     "sft",
-                                        "pretrain", "unsloth", "pt",       "terminus", NULL};
+    static const char *const words[] = {
+        "instruct", "base",     "thinking", "chat", "it",         "hf",          "bf16",  "fp8",  "v0.1",
+        "sft",      "pretrain", "unsloth",  "pt",   "terminus",   "nvfp4",       "mxfp4", "int4", "int8",
+        "awq",      "gptq",     "bnb",      "nf4",  "linearized", "dequantized", NULL};
     while (*rest == '-' || *rest == '_') {
         const size_t length = strcspn(++rest, "-_");
         bool known = length > 0 && strspn(rest, "0123456789") == length;
@@ -126,14 +155,17 @@ static bool is_variant(const char *rest) {
     return *rest == '\0';
 }
 
-/* Lower case, '-' for '_', without a folder in front and ".yaml" behind. */
+/* Lower case, '-' for '_', without a folder in front, ".yaml" and '/' behind. */
 static void plain(const char *name, char out[NAME_TEXT]) {
-    const char *slash = strrchr(name, '/');
-    (void)snprintf(out, NAME_TEXT, "%s", slash != NULL && slash[1] != '\0' ? slash + 1 : name);
+    size_t end = strlen(name), begin = 0;
+    while (end > 1 && name[end - 1] == '/') end--;
+    for (size_t i = 0; i < end; i++)
+        if (name[i] == '/') begin = i + 1;
+    (void)snprintf(out, NAME_TEXT, "%.*s", (int)(end - begin), name + begin);
     for (char *c = out; *c != '\0'; c++) *c = (char)(*c == '_' ? '-' : tolower((unsigned char)*c));
     for (size_t i = 0; i < 2; i++) {
-        char *end = strstr(out, i == 0 ? ".yaml" : ".yml");
-        if (end != NULL) *end = '\0';
+        char *tail = strstr(out, i == 0 ? ".yaml" : ".yml");
+        if (tail != NULL) *tail = '\0';
     }
 }
 

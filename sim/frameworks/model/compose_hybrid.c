@@ -123,6 +123,34 @@ static const char *refusal(spw_draft *d, const char *pattern, size_t layers) {
     return NULL;
 }
 
+/* The letters of the layers. A '|' between them ends a part of a stage; parts that are not all as large are planned as if they were. */
+static spw_status take_letters(spw_draft *d, const char *said, char *out, size_t size) {
+    size_t parts = 1, used = 0, begin = 0, first = 0, stages = 1;
+    bool even = true;
+    spw_status status = SPW_OK;
+    for (; *said != '\0' && *said != '/' && used + 1 < size; said++) {
+        if (*said != '|') {
+            out[used++] = *said;
+            continue;
+        }
+        if (parts++ == 1) first = used;
+        even = even && used - begin == first;
+        begin = used;
+    }
+    out[used] = '\0';
+    if (parts == 1) return SPW_OK;
+    SPW_TRY(spw_draft_count(d, "parallel.pipeline", 1, 1, &stages));
+    if (parts % stages == 0 && parts > stages)
+        SPW_TRY(spw_draft_put_count(d, "parallel.virtual_stages", parts / stages, "@pattern"));
+    if (!even || used - begin != first || parts % stages != 0)
+        SPW_TRY(spw_draft_note_more(
+            d, "@pattern", NULL,
+            "its stages, between '|', differ; they are planned with layers shared out evenly"));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_compose_hybrid(spw_draft *d) {
     const char *said = spw_draft_fact(d, "@pattern"), *found = NULL;
     const char *behind = strchr(said, '/'); /* layers of multi-token prediction */
@@ -130,7 +158,7 @@ spw_status spw_compose_hybrid(spw_draft *d) {
     bool vocabulary = false;
     size_t layers = 0;
     spw_status status = SPW_OK;
-    (void)snprintf(pattern, sizeof pattern, "%.*s", (int)strcspn(said, "/"), said);
+    SPW_TRY(take_letters(d, said, pattern, sizeof pattern));
     SPW_TRY(spw_draft_count(d, "@layers", 1, 0, &layers));
     const char *why = refusal(d, pattern, layers);
     if (why != NULL) return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@pattern", why);

@@ -73,7 +73,7 @@ static const struct {
  * its recipe's. MaxText names what stands between the matrices: one function has no gate. */
 static void read_activation(spw_draft *d, model_sizes *s) {
     const char *gated = spw_draft_fact(d, "@gated"), *between = spw_draft_fact(d, "@activations");
-    const bool megatron = strcmp(d->framework->name, "megatron") == 0;
+    const bool megatron = d->framework->all_arguments;
     s->plain = gated != NULL ? strcmp(gated, "true") != 0 : megatron;
     if (between != NULL && between[0] != '\0') s->plain = strchr(between, ',') == NULL;
     const char *biases = spw_draft_fact(d, "@biases");
@@ -83,7 +83,10 @@ static void read_activation(spw_draft *d, model_sizes *s) {
     s->norms = norm != NULL ? strcasecmp(norm, "LayerNorm") == 0 : megatron;
 }
 
+/* NVIDIA/Megatron-LM d98e8a64 megatron/training/arguments.py: an FFN whose width nobody says is four times the hidden size wide, and with a
+ * gate two thirds of that, in whole 64. */
 static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
+    const bool megatron = d->framework->all_arguments;
     *s = (model_sizes){.layers = 0};
     *ok = true;
     for (size_t i = 0; i < sizeof size_facts / sizeof *size_facts; i++) {
@@ -101,7 +104,9 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
     s->query_norm = spw_draft_on(d, "@query_norm");
     s->sinks = spw_draft_on(d, "@sinks");
     read_activation(d, s);
+    if (s->kv_heads == 0 && megatron && spw_draft_on(d, "@grouped_query")) s->kv_heads = 1;
     if (s->kv_heads == 0 || (grouped != NULL && strcmp(grouped, "false") == 0)) s->kv_heads = s->heads;
+    if (s->ffn == 0 && megatron) s->ffn = s->plain ? 4 * s->hidden : 8 * s->hidden / 3 / 64 * 64;
     if (s->expert_ffn == 0) s->expert_ffn = s->ffn;
     *ok = layers == NULL || (spw_layer_list_read(layers, s->layers, &s->sparse) &&
                              (s->layers == 0 || s->sparse.layers == s->layers));
@@ -142,12 +147,24 @@ static bool is_preset(const model_sizes *s, const spw_model *m) {
            (m->dense_ffn == 0 || m->moe_layers == m->layers || alike(s->ffn, m->dense_ffn));
 }
 
+/* What layers have beside the parts whose sizes a file says; NULL: nothing is said of it. A spec of Megatron-Core's own for a transformer has no
+ * more. */
+static const char *beyond_sizes(spw_draft *d) {
+    const char *spec = spw_draft_fact(d, "@spec"), *variant = spw_draft_fact(d, "@variant");
+    const bool gate = spw_draft_on(d, "@output_gate");
+    if (variant != NULL && variant[0] != '\0') return "@variant";
+    if (spec != NULL && spec[0] != '\0' && strstr(spec, "gpt_layer_specs") == NULL) return "@spec";
+    return gate ? "@output_gate" : NULL;
+}
+
 static spw_status match_sizes(spw_draft *d, const model_sizes *s, const char *named, const char **found) {
     spw_model *model = NULL;
     spw_status status = SPW_OK;
     model_sizes said = *s;
+    const char *beyond = beyond_sizes(d);
+    const bool other = beyond != NULL && strcmp(beyond, "@spec") != 0;
     *found = NULL;
-    if (said.head_dim == 0 && said.heads > 0 && !said.latent && strcmp(d->framework->name, "megatron") == 0)
+    if (said.head_dim == 0 && said.heads > 0 && !said.latent && d->framework->all_arguments)
         said.head_dim = said.hidden / said.heads; /* megatron/training/arguments.py: kv_channels */
     SPW_TRY(SPW_ALLOC(1, &model));
     for (const char *const *preset = spw_model_presets(); *preset != NULL; preset++) {
@@ -155,7 +172,7 @@ static spw_status match_sizes(spw_draft *d, const model_sizes *s, const char *na
         const bool meant = named != NULL && strcmp(named, *preset) == 0,
                    more = model->matrices > 0 ||
                           model->indexer_heads > 0; /* parts that no size of the file speaks of */
-        if (!is_preset(&said, model) || (more && !meant)) continue;
+        if (!is_preset(&said, model) || (more && !meant && beyond == NULL) || (other && !more)) continue;
         if (*found == NULL || meant) *found = *preset;
     }
 
@@ -232,6 +249,8 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
     return spw_draft_put_text(d, "model", text, "@layers");
 }
 
+static const char in_code[] =
+    "no preset has the sizes beside it, which do not say these layers: give --model NAME";
 static const char no_experts[] = "it has no experts; models without them are not planned";
 
 /* Nothing is said of experts, and what else is said may be all that a preset with experts has. */
@@ -244,7 +263,7 @@ static bool is_dense(const model_sizes *s) {
 static const char *missing(const model_sizes *s) {
     if (s->layers == 0 || s->hidden == 0 || s->heads == 0)
         return "layers, hidden size and heads are not all said";
-    if (s->experts == 0 || s->top_k == 0) return no_experts;
+    if (s->experts == 0 || s->top_k == 0) return "experts, and how many a token chooses, are not all said";
     if (s->expert_ffn == 0) return "the width of an expert is not said";
     if (s->latent && (s->key_rank == 0 || s->key_dim == 0 || s->rotary_dim == 0 || s->value_dim == 0))
         return "sizes of latent attention are not all said";
@@ -286,12 +305,13 @@ spw_status spw_compose_model(spw_draft *d) {
                 spw_draft_note_text(d, SPW_NOTE_ASSUMED, what, "the preset that has all sizes of the file");
             return status == SPW_OK ? spw_draft_put(d, "model", found, "@layers") : status;
         }
+        if (beyond_sizes(d) != NULL) return spw_draft_note_fact(d, SPW_NOTE_LACKS, beyond_sizes(d), in_code);
         const char *why = missing(&sizes);
         if (why[0] == '\0' && sizes.vocabulary == 0 && named != NULL)
             status = vocabulary_of(named, &sizes.vocabulary);
         if (status != SPW_OK) return status;
         if (why[0] == '\0' && sizes.vocabulary == 0)
-            why = "no preset has its sizes, and the file does not say its vocabulary";
+            why = "no preset has its sizes, and the file does not say its vocabulary (vocab_size)";
         if (why[0] == '\0') {
             status =
                 spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: of the file's sizes",
@@ -300,7 +320,7 @@ spw_status spw_compose_model(spw_draft *d) {
                                                 : "no preset has them; experts of three matrices");
             return status == SPW_OK ? put_generic(d, &sizes) : status;
         }
-        (void)snprintf(what, sizeof what, "%s: give --model", why);
+        (void)snprintf(what, sizeof what, "%s: give --model NAME, or --model config.json", why);
         return spw_draft_note_text(d, SPW_NOTE_LACKS, "model", what);
     }
     if (named != NULL) return spw_draft_put(d, "model", named, "@model_name");

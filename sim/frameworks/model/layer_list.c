@@ -63,7 +63,15 @@ static bool read_sum(const char *at, spw_layer_list *out) {
 }
 
 bool spw_layer_list_read(const char *text, size_t layers, spw_layer_list *out) {
+    char inner[SPW_LAYER_LIST_TEXT];
+    const size_t length = strlen(text);
     *out = (spw_layer_list){.layers = 0};
+    if (length > 1 && length < sizeof inner && strchr("'\"", text[0]) != NULL &&
+        text[length - 1] == text[0]) {
+        (void)snprintf(inner, sizeof inner, "%.*s", (int)(length - 2),
+                       text + 1); /* quoted for a second shell */
+        text = inner;
+    }
     if (strchr(text, ',') != NULL && strchr(text, '[') == NULL) { /* a list of YAML */
         const char *end = read_numbers(text, out);
         return end != NULL && *end == '\0';

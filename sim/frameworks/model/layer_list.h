@@ -4,6 +4,8 @@
 
 #include "sim/model/model.h"
 
+enum { SPW_LAYER_LIST_TEXT = 2048 };
+
 typedef struct spw_layer_list {
     size_t layers;                     /* of the list; 0: nobody says one */
     uint8_t has[SPW_MODEL_MAX_LAYERS]; /* [layers] 1: experts, 0: a dense FFN */

@@ -260,7 +260,7 @@ REFUSED = [(".toml", "a = 1\n[b\nc = 2\n", ":2: not TOML (']' is missing)"), (".
            (".toml", 'a = "b" c\n', "something behind the value"), (".toml", "a = " + 40 * "[" + "1" + 40 * "]" + "\n", "nested too deep"),
            (".toml", "a = " + 40 * "{a = " + "1" + 40 * "}" + "\n", "nested too deep"), (".json", 200 * '{"a":' + "1" + 200 * "}", "nested deeper than"),
            (".json", "[1]", "not a JSON object"), (".json", '{"a": 1,\n "a": 2}', "not JSON"), (".yaml", "a: [1, 2\n", ":"), (".yaml", "? [a, b]\n: 1\n", ":1: a key is no plain word"),
-           (".sh", "train.py --" + 300 * "x" + " 1\n", ":1: a name or a value of more than"), (".sh", "train.py \\\n --a " + 3000 * "1" + "\n", ":2: a word of more than"),
+           (".sh", "train.py --" + 300 * "x" + " 1\n", ":1: a name or a value of more than"), (".sh", "train.py \\\n --a " + 33000 * "1" + "\n", ":2: a word of more than"),
            (".sh", "train.py --a " + 1500 * "1 " + "\n", "a command of more than")]
 
 

@@ -40,7 +40,7 @@ WANT = {
     "megatron_mixtral_8x22b.yaml": (["--cluster", "h100:8x16"], {
         "model": "mixtral-8x22b", "parallel.tensor": 2, "parallel.pipeline": 8, "parallel.expert": 8, "batch.global_batch": 256,
         "batch.micro_batches": 32, "overlap_grad_reduce": True, "overlap_param_gather": True, "apply_rope_fusion": "false",
-        "moe_permute_fusion": "auto", "schemes": ["megatron-alltoall"]}, ["tokenizer_model"]),
+        "moe_permute_fusion": "auto", "schemes": ["megatron-alltoall"]}, []),
     "megatron_rl_qwen3_30b.sh": (["--cluster", "h100:8x1", "--set", "parallel.sequence_parallel=true"], {
         "model": "qwen3-30b-a3b", "parallel.tensor": 4, "parallel.expert": 2, "parallel.sequence_parallel": True,
         "batch.sequence_length": 8192, "batch.global_batch": 256, "batch.micro_batches": 128, "optimizer": "replicated",

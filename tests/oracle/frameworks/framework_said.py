@@ -53,8 +53,20 @@ TURNS = ("torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --num-layers 48
 SINKS = ("torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers %d --hidden-size 2880 --ffn-hidden-size 2880 --moe-ffn-hidden-size 2880 "
          "--num-attention-heads 64 --num-query-groups 8 --kv-channels 64 --num-experts 32 --moe-router-topk 4 --vocab-size 201088 --quick-geglu "
          "--softmax-type learnable --add-qkv-bias" + TAIL)
+# Layers that no size says: as Qwen publishes them for Qwen3-Next, in the words of Megatron-LM and of slime.
+NEXT = SIZED.replace("--num-attention-heads 32 ", "") + ("--num-layers 48 --hidden-size 2048 --ffn-hidden-size 5120 --moe-ffn-hidden-size 512 --moe-shared-expert-intermediate-size 512 --num-attention-heads 16 "
+                "--num-query-groups 2 --kv-channels 256 --num-experts 512 --moe-router-topk 10 --vocab-size 151936 --qk-layernorm ")
+DATA = " ".join(f"0.1 /data/part{i}_text_document" for i in range(99))  # more letters than a value may have
 REFUSED = [
     ("layers.sh", HYBRID.replace("--hybrid-override-pattern M", "--hybrid-override-pattern G"), ["--cluster", "h100"], "of the letters of a hybrid model's layers"),
+    # what a size does not say is no transformer of these sizes
+    *[("next.sh", NEXT.replace("--num-layers 48", "--num-layers 24") + words, ["--cluster", "h100"], f"{name} '{value}': no preset has the sizes beside it")
+      for words, name, value in (("--experimental-attention-variant gated_delta_net --linear-attention-freq 4", "experimental_attention_variant", "gated_delta_net"),
+                                 ("--spec slime_plugins.models.qwen3_next get_qwen3_next_spec", "spec", "slime_plugins.models.qwen3_next,get_qwen3_next_spec"),
+                                 ("--attention-output-gate", "attention_output_gate", ""))],
+    ("next.sh", QWEN + " --kv-channels 128 --experimental-attention-variant gdn", ["--cluster", "h100"], "experimental_attention_variant 'gdn': no preset has the sizes"),
+    ("words.sh", (MIXTRAL % 32000).replace("--vocab-size 32000", "").replace("--num-layers 32", "--num-layers 30"), ["--cluster", "h100"],
+     "no preset has its sizes, and the file does not say its vocabulary (vocab_size): give --model NAME, or --model config.json"),
     ("layers.sh", HYBRID.replace("--num-layers 52", "--num-layers 51"), ["--cluster", "h100"], "it has not one letter for each of num_layers"),
     ("layers.sh", HYBRID + " --swiglu", ["--cluster", "h100"], "a hybrid's experts are read without a gate"),
     ("layers.sh", HYBRID.replace("E", "-"), ["--cluster", "h100"], "it has no experts"),
@@ -69,7 +81,8 @@ REFUSED = [
     ("chunks.yml", QWEN_MESH + "num_moe_token_chunks: 2\n", ["--cluster", "h100:8x1"], "MaxText refuses num_moe_token_chunks 2"),
     ("share.yml", QWEN_MESH + "XLA_PYTHON_CLIENT_MEM_FRACTION: 1.5\n", ["--cluster", "h100:8x1"], "no share in [0.001, 1]"),
     ("mesh.yml", QWEN_MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x2"], "or plan --cluster h100:8x1;"),
-    ("base.yml", BASE.replace("mixtral-8x7b", "default"), ["--cluster", "h100:8x1"], "does not say the model"),
+    ("base.yml", BASE.replace("mixtral-8x7b", "default"), ["--cluster", "h100:8x1"],
+     "experts, and how many a token chooses, are not all said: give --model NAME"),
     ("base.yml", BASE.replace("mixtral-8x7b", "deepseek2-lite").replace("base_num_decoder_layers: 16\n", ""), ["--cluster", "h100:8x1"], "nearest: --model deepseek-v2-lite,"),
     ("mesh.yml", QWEN_MESH + "ici_sequence_parallelism: 2\n", ["--cluster", "h100:8x1"], "ici_sequence_parallelism 2"),
     # what has no experts, with all sizes of a preset that has some; a flavor that nobody knows
@@ -85,6 +98,30 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     *[("turns.sh", TURNS + f" --moe-layer-freq '{words}'", ["--cluster", "h100"], {"model": "llama-4-maverick"}, None)
       for words in ("([0,1]*24)", "[0]+[1]+[0, 1]*23", "(([0]+[1])*4)*6", ",".join("01" * 24))],
     ("sinks.sh", SINKS % 24, ["--cluster", "h100"], {"model": "gpt-oss-20b"}, None),
+    *[("next.sh", NEXT + words, ["--cluster", "h100"], {"model": "qwen3-next-80b-a3b"}, None)
+      for words in ("--experimental-attention-variant gated_delta_net --linear-attention-freq 4", "--spec slime_plugins.models.qwen3_next get_qwen3_next_spec",
+                    "--attention-output-gate")],
+    ("plain.sh", QWEN + " --kv-channels 128 --spec megatron.core.models.gpt.gpt_layer_specs get_gpt_decoder_block_spec", ["--cluster", "h100"],
+     {"model": "qwen3-30b-a3b"}, None),
+    # stages between '|': as many layers in each, or not
+    ("pipes.sh", HYBRID.replace(NANO, "'" + "|".join(NANO[i:i + 13] for i in range(0, 52, 13)) + "'") + " --pipeline-model-parallel-size 2", ["--cluster", "h100"],
+     {"model": "nemotron-3-nano", "parallel.pipeline": 2, "parallel.virtual_stages": 2}, None),
+    ("pipes.sh", HYBRID.replace(NANO, f"'{NANO[:20]}|{NANO[20:]}'") + " --pipeline-model-parallel-size 2", ["--cluster", "h100"],
+     {"model": "nemotron-3-nano", "parallel.virtual_stages": 0}, "hybrid_override_pattern"),
+    # lists of layers that are quoted twice, or stand in a text of arguments; a text and a list of data that are longer than any value
+    ("quoted.sh", TURNS + " --moe-layer-freq \"'([0,1]*24)'\"", ["--cluster", "h100"], {"model": "llama-4-maverick"}, None),
+    ("quoted.sh", "ARGS=\" " + TURNS.partition("pretrain_gpt.py")[2] + f" --moe-layer-freq ([0,1]*24) --exit-interval {'1' * 2500} \"\ntorchrun --nproc_per_node 8 --nnodes 8 "
+     "pretrain_gpt.py $ARGS", ["--cluster", "h100"], {"model": "llama-4-maverick"}, None),
+    ("data.sh", (MIXTRAL % 32000) + " --data-path " + DATA, ["--cluster", "h100:8x2"], {"model": "mixtral-8x7b"}, None),
+    # a folder that is a variable, of a model by name; widths that Megatron-LM makes itself
+    ("folder.sh", SIZED.replace("--num-attention-heads 32 ", "") + "--hf-checkpoint ${MODELS}/Qwen3-30B-A3B-FP8/", ["--cluster", "h100:8x2"], {"model": "qwen3-30b-a3b"}, None),
+    *[("width.sh", SIZED.replace("--swiglu ", gate) + "--num-layers 8 --hidden-size 4096 --num-experts 8 --moe-router-topk 2 --vocab-size 32000", ["--cluster", "h100:8x2"],
+       {"model": json.dumps({"model_type": "generic", "num_hidden_layers": 8, "hidden_size": 4096, "vocab_size": 32000, "num_attention_heads": 32,
+                             "num_key_value_heads": 1, "intermediate_size": width, "n_routed_experts": 8, "num_experts_per_tok": 2,
+                             "moe_intermediate_size": width, **more, "tie_word_embeddings": False})}, None)
+      for gate, width, more in (("--swiglu ", 10880, {}), ("", 16384, {"expert_matrices": 2, "ffn_matrices": 2}))],
+    *[("ring.sh", (MIXTRAL % 32000) + f" --context-parallel-size {size} --cp-comm-type {words} --yarn-rotary-scaling-factor 4", ["--cluster", "h100:8x2"],
+       {"model": "mixtral-8x7b", "parallel.context": size}, None) for size, words in ((2, "a2a"), (2, "p2p"), (1, "a2a"))],
     # TPUs: chips of a slice are linked whatever host they are in; as many slices as the axes between them say
     ("slice.yml", QWEN_MESH, ["--cluster", "tpu-v6e:8x32"], {"gpus": 0, "parallel.fsdp": 256}, None),
     ("slice.yml", QWEN_MESH + "dcn_data_parallelism: 2\nici_expert_parallelism: 16\n", ["--cluster", "tpu-v6e:8x32"],

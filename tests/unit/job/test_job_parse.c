@@ -218,17 +218,16 @@ static void test_types(void) {
 static void test_names(void) {
     refuse("cluster: mi355x-8x8\nmodel: deepsek-v3\n" SPLIT BATCH,
            "job.yaml:2: model 'deepsek-v3' is unknown; did you mean 'deepseek-v3'? presets: dbrx, "
-           "deepseek-v2-lite, deepseek-v2, deepseek-v3.2, deepseek-v3, deepseek-v4-flash, deepseek-v4-pro, "
-           "dots.llm1, "
-           "ernie-4.5-21b-a3b, ernie-4.5-300b-a47b, flame-moe-290m, glm-4.5-air, glm-4.5, glm-4.7-flash, "
-           "glm-5, gpt-oss-120b, "
-           "gpt-oss-20b, hunyuan-a13b, hunyuan-large, jamba-1.5-large, kimi-k2, kimi-k3, "
-           "kimi-linear-48b-a3b, ling-1t, "
-           "llama-4-maverick, llama-4-scout, longcat-flash, minimax-m2, minimax-m3, mixtral-8x22b, "
-           "mixtral-8x7b, moonlight-16b-a3b, nemotron-3-nano, nemotron-3-super, olmoe-1b-7b, phi-3.5-moe, "
-           "qwen3-235b-a22b, "
-           "qwen3-30b-a3b, qwen3-coder-480b-a35b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b, "
-           "scratch-moe-e64; or give the path of a Hugging Face config.json");
+           "deepseek-v2-lite, deepseek-v2, deepseek-v3.2, deepseek-v3, deepseek-v4-flash, "
+           "deepseek-v4-pro, dots.llm1, ernie-4.5-21b-a3b, ernie-4.5-300b-a47b, flame-moe-290m, "
+           "gemma-4-26b-a4b, glm-4.5-air, glm-4.5, glm-4.7-flash, glm-5, gpt-oss-120b, gpt-oss-20b, "
+           "hunyuan-a13b, hunyuan-large, jamba-1.5-large, kimi-k2, kimi-k3, kimi-linear-48b-a3b, "
+           "lfm2-8b-a1b, ling-1t, llama-4-maverick, llama-4-scout, longcat-flash, minimax-m2, "
+           "minimax-m3, mistral-small-4-119b, mixtral-8x22b, mixtral-8x7b, moonlight-16b-a3b, "
+           "nemotron-3-nano, nemotron-3-super, olmoe-1b-7b, phi-3.5-moe, qwen1.5-moe-a2.7b, "
+           "qwen2-57b-a14b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-coder-480b-a35b, qwen3-next-80b-a3b, "
+           "qwen3-vl-30b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b, scratch-moe-e64; or give the path of "
+           "a Hugging Face config.json");
     refuse("model: deepseek-v3\ncluster: tpu\n" SPLIT BATCH,
            "job.yaml:2: cluster 'tpu' is unknown; did you mean 'tpu-v5p-16x4' or 'tpu-v6e-8x8'? presets: "
            "a100-8x8, b200-8x8, b300-8x8, gb200-8x72, "

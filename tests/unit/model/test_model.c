@@ -192,7 +192,20 @@ static void test_names(const char *scratch) {
                                            {"moonshotai/Moonlight-16B-A3B-Instruct", "moonlight-16b-a3b"},
                                            {"baidu/ERNIE-4.5-21B-A3B-Base-PT", "ernie-4.5-21b-a3b"},
                                            {"Hunyuan-A52B-Instruct", "hunyuan-large"},
-                                           {"deepseek-ai/DeepSeek-V3.1-Terminus", "deepseek-v3"}};
+                                           {"deepseek-ai/DeepSeek-V3.1-Terminus", "deepseek-v3"},
+                                           {"minimax_m2.5.yaml", "minimax-m2"},
+                                           {"Qwen/Qwen3.6-35B-A3B", "qwen3.5-35b-a3b"},
+                                           {"Qwen3-VL-30B-A3B-Instruct-FP8", "qwen3-vl-30b-a3b"},
+                                           {"google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b"},
+                                           {"Qwen/Qwen1.5-MoE-A2.7B-Chat", "qwen1.5-moe-a2.7b"},
+                                           {"openai/gpt-oss-safeguard-20b", "gpt-oss-20b"},
+                                           {"llama4_17Bx16E-fp8", "llama-4-scout"},
+                                           {"llama4_17B128E.yaml", "llama-4-maverick"},
+                                           {"deepseek_v3_16b", "deepseek-v2-lite"},
+                                           {"deepseek4-284b", "deepseek-v4-flash"},
+                                           {"qwen3_5_35B_A3B.yaml", "qwen3.5-35b-a3b"},
+                                           {"GLM-4.7-355B-A32B", "glm-4.5"},
+                                           {"Qwen3-30B-A3B-Instruct-2507-NVFP4", "qwen3-30b-a3b"}};
     spw_model m, again;
     size_t count = 0;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -205,7 +218,7 @@ static void test_names(const char *scratch) {
         CHECK_OK(spw_model_read(*name, NULL, &m));
         CHECK(strcmp(m.name, *name) == 0 && strlen(m.source) > 20 && strlen(m.source) < SPW_MODEL_SOURCE - 1);
     }
-    CHECK(count == 43);
+    CHECK(count == 49);
     CHECK_OK(spw_model_read("scratch-moe-e64", NULL, &m));
     CHECK(m.layers == 8 && m.moe_layers == 7 && !m.is_moe[0] && m.is_moe[1] && m.experts == 64 &&
           m.top_k == 8);
