@@ -70,6 +70,13 @@ static bool is_option(const char *word) {
     return strncmp(word, "--", 2) == 0 && (isalpha((unsigned char)word[2]) || word[2] == '_');
 }
 
+/* "trainer.num_nodes=4", of itself and no value of an option before it. */
+static bool is_override(const char *word) {
+    char name[SPW_ENTRY_NAME];
+    const char *value = NULL;
+    return split_pair(word, name, &value) && strchr(name, '.') != NULL;
+}
+
 static bool is_program(const char *word) {
     const size_t length = strlen(word);
     return length > 3 && (strcmp(word + length - 3, ".py") == 0 || strcmp(word + length - 3, ".sh") == 0);
@@ -94,6 +101,7 @@ static bool holds_known_arguments(const shell_reader *r, const char *word) {
 static spw_status add_entry(shell_reader *r, const char *name, const char *value, spw_file_entry like) {
     char begin[SPW_ENTRY_VALUE];
     if (strlen(value) >= sizeof begin) like.unknown = true;
+    like.nothing = !like.bare && (strcmp(value, "None") == 0 || strcmp(value, "null") == 0);
     (void)snprintf(begin, sizeof begin, "%s", value);
     return spw_file_entries_add(r->out, name, begin, like);
 }
@@ -106,7 +114,7 @@ static spw_status add_option(shell_reader *r, size_t from, size_t end, size_t *n
     const char *name = r->word[from].text + 2;
     for (*next = from + 1; *next < end; (*next)++) {
         const shell_word *word = &r->word[*next];
-        if (is_option(word->text) || is_program(word->text)) break;
+        if (is_option(word->text) || is_program(word->text) || is_override(word->text)) break;
         if (stands_for_arguments(word) && strchr(word->text, '@') != NULL) break;
         if (word->unknown && holds_known_arguments(r, word->text)) break;
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? "," : "", word->text);
@@ -114,7 +122,6 @@ static spw_status add_option(shell_reader *r, size_t from, size_t end, size_t *n
         like.unknown = like.unknown || word->unknown;
     }
     like.bare = *next == from + 1;
-    like.nothing = !like.bare && strcmp(list, "None") == 0;
     return add_entry(r, name, like.bare ? "true" : list, like);
 }
 

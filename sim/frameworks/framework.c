@@ -2,9 +2,17 @@
 
 #include <string.h>
 
-static const spw_framework *const frameworks[] = {
-    &spw_framework_megatron,   &spw_framework_bridge,    &spw_framework_primus,   &spw_framework_maxtext,
-    &spw_framework_torchtitan, &spw_framework_deepspeed, &spw_framework_finetune, NULL};
+static const spw_framework *const frameworks[] = {&spw_framework_megatron,
+                                                  &spw_framework_bridge,
+                                                  &spw_framework_primus,
+                                                  &spw_framework_swift,
+                                                  &spw_framework_nemo,
+                                                  &spw_framework_verl,
+                                                  &spw_framework_maxtext,
+                                                  &spw_framework_torchtitan,
+                                                  &spw_framework_deepspeed,
+                                                  &spw_framework_finetune,
+                                                  NULL};
 
 const spw_framework *spw_framework_find(const char *name, size_t length) {
     for (const spw_framework *const *f = frameworks; *f != NULL; f++)
@@ -13,7 +21,7 @@ const spw_framework *spw_framework_find(const char *name, size_t length) {
 }
 
 const char *spw_framework_names(void) {
-    return "megatron, bridge, primus, maxtext, torchtitan, deepspeed, finetune";
+    return "megatron, bridge, primus, swift, nemo, verl, maxtext, torchtitan, deepspeed, finetune";
 }
 
 /* --- Whose --- */
@@ -35,6 +43,8 @@ const spw_framework *spw_framework_of(const spw_file_entries *e) {
             for (size_t m = 0; m < MARKS && frameworks[f]->marks[m] != NULL; m++)
                 if (strcmp(frameworks[f]->marks[m], name) == 0) seen[f] |= 1U << m;
     }
+    for (size_t f = 0; f < FRAMEWORKS; f++) /* its least sure marks stand first */
+        if (frameworks[f]->needs > 0 && (seen[f] & ((1U << frameworks[f]->needs) - 1)) == 0) seen[f] = 0;
     for (size_t f = 0; f < FRAMEWORKS; f++)
         if (seen[f] != 0 &&
             (best == FRAMEWORKS || __builtin_popcount(seen[f]) > __builtin_popcount(seen[best])))

@@ -53,6 +53,7 @@ typedef struct spw_framework {
     const spw_framework_row *rows[SPW_FRAMEWORK_TABLES]; /* looked through in this order; NULL: no more */
     const char *const *sections;         /* names in front of a point that do not matter; NULL: none */
     const char *const *marks;            /* by which its files are known; ended by NULL */
+    size_t needs;                        /* of so many first marks one must be there; 0: any will do */
     const spw_framework_default *silent; /* facts where the file is silent; ended by a NULL key; NULL: none */
     const spw_framework_default *defaults; /* ended by a NULL key; NULL: none */
     /* What is known of a setting that no row counts, and of which kind a note of it is; NULL: nothing, or there is none such. */
@@ -68,7 +69,11 @@ typedef struct spw_framework {
 } spw_framework;
 
 extern const spw_framework spw_framework_megatron, spw_framework_bridge, spw_framework_primus,
-    spw_framework_maxtext, spw_framework_torchtitan, spw_framework_deepspeed, spw_framework_finetune;
+    spw_framework_swift, spw_framework_nemo, spw_framework_verl, spw_framework_maxtext,
+    spw_framework_torchtitan, spw_framework_deepspeed, spw_framework_finetune;
+
+/* Megatron-Core's names, of all that train through it. */
+extern const spw_framework_row spw_framework_megatron_rows[];
 
 /* The row's name of theirs. */
 const char *spw_framework_row_name(const spw_framework_row *row);

@@ -28,7 +28,7 @@ static const spw_word_pair
     "the recipe's; what fp4 of experts takes lies between its answer and that of recipe nvfp4"
 #define OF_MODEL "a size of the model: that of --model counts"
 
-static const spw_framework_row megatron_rows[] = {
+const spw_framework_row spw_framework_megatron_rows[] = {
     /* the split */
     {.theirs = "tensor_model_parallel_size", .ours = "parallel.tensor"},
     {.theirs = "pipeline_model_parallel_size", .ours = "parallel.pipeline"},
@@ -444,7 +444,7 @@ const spw_framework spw_framework_megatron = {
     .all_arguments = true,
     .source = "NVIDIA/Megatron-LM d98e8a64 megatron/training/arguments.py, "
               "megatron/core/transformer/transformer_config.py",
-    .rows = {megatron_rows, zoo_rows},
+    .rows = {spw_framework_megatron_rows, zoo_rows},
     .marks = megatron_marks,
     .defaults = megatron_defaults,
     .compose = spw_compose_megatron,
@@ -458,7 +458,7 @@ const spw_framework spw_framework_bridge = {
                     "which recipes have; without a recipe Bridge trains in fp32, which needs more: "
                     "--precision fp32",
     .source = "NVIDIA-NeMo/Megatron-Bridge 067f987d src/megatron/bridge/training/config.py",
-    .rows = {bridge_rows, megatron_rows, zoo_rows},
+    .rows = {bridge_rows, spw_framework_megatron_rows, zoo_rows},
     .sections = bridge_sections,
     .marks = bridge_marks,
     .defaults = megatron_defaults,
@@ -470,7 +470,7 @@ const spw_framework spw_framework_primus = {
     .name = "primus",
     .title = "Primus",
     .source = "AMD-AGI/Primus fd1eeabb primus/configs/modules/megatron/{trainer_base,primus_turbo}.yaml",
-    .rows = {turbo_rows, megatron_rows, zoo_rows},
+    .rows = {turbo_rows, spw_framework_megatron_rows, zoo_rows},
     .marks = primus_marks,
     .silent = primus_silent,
     .defaults = megatron_defaults,

@@ -112,6 +112,7 @@ static spw_status put_arithmetic(expansion *x, const char *inner, size_t length,
     size_t used = 0;
     bool unknown = false;
     long long value = 0;
+    while (length > 1 && inner[0] == '(' && inner[length - 1] == ')') inner++, length -= 2; /* $(((A + B))) */
     for (size_t i = 0; i < length && used + SPW_VARIABLE_NAME + 2 < sizeof named;) {
         const size_t word = name_length(inner + i);
         const bool marked = i > 0 && (inner[i - 1] == '$' || inner[i - 1] == '{');

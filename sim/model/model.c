@@ -90,6 +90,8 @@ static const struct alias {
     {"llama4-17b16e", "llama-4-scout"},
     {"llama4-17bx16e", "llama-4-scout"},
     {"llama4-17b128e", "llama-4-maverick"},
+    {"llama4-e16", "llama-4-scout"},
+    {"llama4-e128", "llama-4-maverick"},
     {"llama4-17bx128e", "llama-4-maverick"},
     {"deepseek-v2-16b", "deepseek-v2-lite"},
     {"deepseek-v3-16b", "deepseek-v2-lite"},
@@ -143,7 +145,7 @@ static bool is_variant(const char *rest) {
     static const char *const words[] = {
         "instruct", "base",     "thinking", "chat", "it",         "hf",          "bf16",  "fp8",  "v0.1",
         "sft",      "pretrain", "unsloth",  "pt",   "terminus",   "nvfp4",       "mxfp4", "int4", "int8",
-        "awq",      "gptq",     "bnb",      "nf4",  "linearized", "dequantized", NULL};
+        "awq",      "gptq",     "bnb",      "nf4",  "linearized", "dequantized", "mcore", NULL};
     while (*rest == '-' || *rest == '_') {
         const size_t length = strcspn(++rest, "-_");
         bool known = length > 0 && strspn(rest, "0123456789") == length;

@@ -291,6 +291,7 @@ spw_status spw_compose_model(spw_draft *d) {
     model_sizes sizes;
     bool ok = false;
     char what[SPW_NOTE_WHY];
+    (void)beyond_sizes(d);
     if (spw_draft_fact(d, "@pattern") != NULL) return spw_compose_hybrid(d);
     spw_status status = read_sizes(d, &sizes, &ok);
     if (status != SPW_OK) return status;

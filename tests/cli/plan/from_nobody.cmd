@@ -1,1 +1,1 @@
-plan --from nemo:run.yaml
+plan --from paxml:run.yaml

@@ -57,7 +57,27 @@ SINKS = ("torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers %d
 NEXT = SIZED.replace("--num-attention-heads 32 ", "") + ("--num-layers 48 --hidden-size 2048 --ffn-hidden-size 5120 --moe-ffn-hidden-size 512 --moe-shared-expert-intermediate-size 512 --num-attention-heads 16 "
                 "--num-query-groups 2 --kv-channels 256 --num-experts 512 --moe-router-topk 10 --vocab-size 151936 --qk-layernorm ")
 DATA = " ".join(f"0.1 /data/part{i}_text_document" for i in range(99))  # more letters than a value may have
+# ms-swift, NeMo and verl: their own names over Megatron-Core's.
+SWIFT = ("NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B-Instruct-2507 --load_from_cache_file true --expert_model_parallel_size 8 "
+         "--max_length 8192 --moe_permute_fusion true ")
+SWIFT_SFT = ("swift sft --model Qwen/Qwen3-30B-A3B --tuner_type lora --target_modules q_proj k_proj v_proj o_proj --max_length 4096 "
+             "--per_device_train_batch_size 2 --gradient_accumulation_steps 8 --torch_dtype bfloat16 --split_dataset_ratio 0.01")
+NEMO = ("trainer: {devices: 8, num_nodes: 4, precision: bf16-mixed}\nexp_manager: {name: run}\nmodel:\n  micro_batch_size: 1\n  global_batch_size: 128\n"
+        "  tensor_model_parallel_size: 1\n  pipeline_model_parallel_size: 4\n  expert_model_parallel_size: 8\n  encoder_seq_length: 8192\n  num_layers: 32\n"
+        "  hidden_size: 4096\n  ffn_hidden_size: 14336\n  num_attention_heads: 32\n  num_query_groups: 8\n  num_moe_experts: 8\n  moe_router_topk: 2\n"
+        "  activation: fast-swiglu\n  bias: false\n  normalization: rmsnorm\n  share_embeddings_and_output_weights: false\n"
+        "  activations_checkpoint_granularity: full\n  activations_checkpoint_method: uniform\n  activations_checkpoint_num_layers: 1\n"
+        "  optim: {name: distributed_fused_adam}\n")
+FACTORY_RECIPE = ("nemo llm pretrain --factory mixtral_8x7b trainer.num_nodes=4 trainer.devices=8 trainer.strategy.tensor_model_parallel_size=2 "
+                  "trainer.strategy.sequence_parallel=true trainer.strategy.pipeline_model_parallel_size=1 trainer.strategy.expert_model_parallel_size=8 "
+                  "data.seq_length=4096 data.global_batch_size=256 data.micro_batch_size=2 trainer.strategy.virtual_pipeline_model_parallel_size=null")
+VERL = ("python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B-Base data.max_prompt_length=2048 data.max_response_length=$(((8192))) "
+        "actor_rollout_ref.actor.ppo_mini_batch_size=128 actor_rollout_ref.rollout.n=16 trainer.n_gpus_per_node=8 trainer.nnodes=4 critic.optim.lr=1e-5 ")
+VERL_MEGATRON = VERL + ("actor_rollout_ref.actor.megatron.expert_model_parallel_size=8 actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 "
+                        "+actor_rollout_ref.actor.megatron.override_transformer_config.moe_token_dispatcher_type=flex "
+                        "+actor_rollout_ref.actor.megatron.override_transformer_config.moe_enable_deepep=True ")
 REFUSED = [
+    ("verl.sh", VERL, ["--cluster", "h100:8x4"], "of verl's actors those of Megatron are read"),
     ("layers.sh", HYBRID.replace("--hybrid-override-pattern M", "--hybrid-override-pattern G"), ["--cluster", "h100"], "of the letters of a hybrid model's layers"),
     # what a size does not say is no transformer of these sizes
     *[("next.sh", NEXT.replace("--num-layers 48", "--num-layers 24") + words, ["--cluster", "h100"], f"{name} '{value}': no preset has the sizes beside it")
@@ -97,6 +117,33 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("layers.sh", HYBRID.replace(NANO, NANO + "/*E"), ["--cluster", "h100"], {"model": "nemotron-3-nano"}, "hybrid_override_pattern"),
     *[("turns.sh", TURNS + f" --moe-layer-freq '{words}'", ["--cluster", "h100"], {"model": "llama-4-maverick"}, None)
       for words in ("([0,1]*24)", "[0]+[1]+[0, 1]*23", "(([0]+[1])*4)*6", ",".join("01" * 24))],
+    ("swift.sh", SWIFT, ["--cluster", "h100:8x2"], {"model": "qwen3-30b-a3b", "parallel.expert": 8, "parallel.expert_tensor": 1, "batch.global_batch": 16,
+     "batch.micro_batches": 1, "batch.sequence_length": 8192, "remat": "selective", "cross_entropy": "native", "optimizer": "distributed",
+     "precision.weights": "bf16", "precision.gradients": "fp32", "finetune.lora_rank": 0, "schemes": ["megatron-alltoall"]}, None),
+    *[("swift.sh", SWIFT + words, ["--cluster", "h100:8x2"], {"finetune.frozen": "base", "finetune.lora_rank": rank, "finetune.lora_targets": targets}, None)
+      for words, rank, targets in (("--tuner_type lora", 8, "both"), ("--train_type lora --lora_rank 16 --target_modules all-linear", 16, "both"),
+                                   ("--tuner_type lora --target_modules linear_qkv linear_proj", 8, "attention"),
+                                   ("--tuner_type lora --target_modules linear_fc1 linear_fc2", 8, "experts"))],
+    ("swift.sh", SWIFT + "--rlhf_type dpo --micro_batch_size 2 --global_batch_size 64", ["--cluster", "h100:8x2"],
+     {"batch.global_batch": 64, "batch.micro_batches": 2}, "rlhf_type"),
+    ("swift_sft.sh", SWIFT_SFT, ["--cluster", "h100:8x1"], {"model": "qwen3-30b-a3b", "schemes": ["transformers"], "finetune.lora_rank": 8,
+     "finetune.lora_targets": "attention", "batch.sequences_per_gpu": [16], "batch.micro_batches": 8, "batch.sequence_length": 4096, "remat": "full"}, None),
+    ("nemo.yaml", NEMO, ["--cluster", "h100:8x4"], {"model": "mixtral-8x7b", "parallel.pipeline": 4, "parallel.expert": 8, "batch.sequence_length": 8192,
+     "batch.global_batch": 128, "batch.micro_batches": 16, "remat": "full", "optimizer": "distributed", "precision.weights": "bf16"}, None),
+    ("nemo.yaml", NEMO.replace("fast-swiglu", "squared-relu").replace("num_layers: 32", "num_layers: 30\n  vocab_size: 32000"), ["--cluster", "h100:8x4"],
+     {"model": json.dumps({"model_type": "generic", "num_hidden_layers": 30, "hidden_size": 4096, "vocab_size": 32000, "num_attention_heads": 32,
+                           "num_key_value_heads": 8, "intermediate_size": 14336, "n_routed_experts": 8, "num_experts_per_tok": 2,
+                           "moe_intermediate_size": 14336, "expert_matrices": 2, "ffn_matrices": 2, "tie_word_embeddings": False})}, None),
+    ("nemo.yaml", NEMO.replace("bf16-mixed", "16-mixed"), ["--cluster", "h100:8x4"], {"precision.weights": "bf16"}, "precision"),
+    ("nemo.sh", FACTORY_RECIPE, ["--cluster", "h100:8x4"], {"model": "mixtral-8x7b", "parallel.tensor": 2, "parallel.expert": 8, "batch.global_batch": 256,
+     "batch.sequence_length": 4096, "parallel.virtual_stages": 0}, None),
+    ("verl.sh", VERL_MEGATRON, ["--cluster", "h100:8x4"], {"model": "qwen3-30b-a3b", "parallel.tensor": 2, "parallel.expert": 8, "batch.sequence_length": 10240,
+     "batch.global_batch": 2048, "remat": "full", "schemes": ["megatron-flex"]}, None),
+    *[("verl.sh", VERL_MEGATRON + "actor_rollout_ref.actor.use_dynamic_bsz=" + words, ["--cluster", "h100:8x4"], {"batch.micro_batches": parts}, None)
+      for words, parts in (("True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=20480", 64), ("False actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", 32))],
+    ("verl.sh", VERL_MEGATRON + "actor_rollout_ref.rollout.gpu_memory_utilization=0.7", ["--cluster", "h100:8x4"], {},
+     "actor_rollout_ref.rollout.gpu_memory_utilization"),
+    ("verl.sh", VERL_MEGATRON + "critic.model.path=Qwen/Qwen3-8B", ["--cluster", "h100:8x4"], {}, "critic.model.path"),
     ("sinks.sh", SINKS % 24, ["--cluster", "h100"], {"model": "gpt-oss-20b"}, None),
     *[("next.sh", NEXT + words, ["--cluster", "h100"], {"model": "qwen3-next-80b-a3b"}, None)
       for words in ("--experimental-attention-variant gated_delta_net --linear-attention-freq 4", "--spec slime_plugins.models.qwen3_next get_qwen3_next_spec",
