@@ -29,8 +29,8 @@ spw_status spw_parse_amount(const char *option, const char *text, const char *wh
         end++;
     }
     if (*end != '\0' || !(value >= 1.0 && value <= 1e18))
-        return spw_fail(SPW_EARG, "%s %s: write a number of %s from 1 to 1e18, as in 300B or 1T", option,
-                        text, what);
+        return spw_fail(SPW_EARG, "%s %s: write a number of %s from 1 to 1e18, as in %s", option, text, what,
+                        strcmp(option, "--routing-tokens") == 0 ? "512K or 4M" : "300B or 1T");
     if (strcmp(option, "--tokens") == 0 && value < LEAST_AMOUNT && text[strspn(text, "0123456789.")] == '\0')
         return spw_fail(SPW_EARG,
                         "%s %s: %s %s are less than any training; did you mean %sB (billions), or %sT?",

@@ -307,7 +307,10 @@ static spw_status express_model(spw_flag_draft *f) {
     SPW_TRY(express_layers(f));
     if (m->attention_sinks) SPW_TRY(spw_flags_say(f, "@sinks", "true"));
     SPW_TRY(spw_flags_say(f, "@untied", m->tied_embeddings ? "false" : "true"));
-    SPW_TRY(spw_flags_say(f, "@gated", spw_expert_matrices(m) == 3 ? "true" : "false"));
+    if (m->quick_gate && f->framework->print != SPW_PRINT_YAML) /* Bridge names the function itself */
+        SPW_TRY(spw_flags_say(f, "@quick_gated", "true"));
+    else
+        SPW_TRY(spw_flags_say(f, "@gated", spw_expert_matrices(m) == 3 ? "true" : "false"));
     SPW_TRY(spw_flags_say(f, "@biases", m->expert_bias ? "true" : "false"));
     if (m->attention_bias && !m->expert_bias) SPW_TRY(spw_flags_say(f, "@query_bias", "true"));
     SPW_TRY(spw_flags_say(f, "@normalization", m->norm_bias ? "LayerNorm" : "RMSNorm"));

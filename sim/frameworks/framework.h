@@ -5,6 +5,7 @@
 #define SPW_SIM_FRAMEWORKS_FRAMEWORK_H
 
 #include "sim/frameworks/file_entries.h"
+#include "sim/machine/cluster.h"
 
 #include <stdbool.h>
 
@@ -59,8 +60,8 @@ typedef struct spw_framework {
     /* What is known of a setting that no row counts, and of which kind a note of it is; NULL: nothing, or there is none such. */
     const char *(*known)(const char *name, const char *value, int *note_kind);
     spw_status (*compose)(spw_draft *draft);
-    /* What is known once the cluster is: `nodes` of `gpus` each. SPW_ECONFIG: no job says that. NULL: nothing is. `out`: zeroed before. */
-    spw_status (*settle)(const spw_draft *draft, const char *cluster, size_t nodes, size_t gpus,
+    /* What is known once the cluster is: `nodes` of `gpus` each; of TPUs these are slices. SPW_ECONFIG: no job says that. NULL: nothing is. `out`: zeroed before. */
+    spw_status (*settle)(const spw_draft *draft, const spw_cluster *cluster, size_t nodes, size_t gpus,
                          spw_settled *out);
     spw_status (*express)(spw_flag_draft *flags); /* NULL: nothing is printed for it */
     const char *const *

@@ -124,12 +124,12 @@ static spw_status settle(const spw_draft *d, const spw_job_override *override, s
                  chips = gpus > 0 ? gpus : cluster->nodes * node, slices = spw_mesh_product(d->mesh.nodes);
     /* Of TPUs the chips of a slice are linked, whatever host they are in; the axes between slices say how many there are. */
     if (d->mesh.there && cluster->gpu_generation == SPW_GPU_NONE && chips % slices == 0)
-        status = d->framework->settle(d, cluster->name, slices, chips / slices, out);
+        status = d->framework->settle(d, cluster, slices, chips / slices, out);
     else if (gpus == 0)
-        status = d->framework->settle(d, cluster->name, cluster->nodes, node, out);
+        status = d->framework->settle(d, cluster, cluster->nodes, node, out);
     else
-        status = d->framework->settle(d, cluster->name, gpus > node ? gpus / node : 1,
-                                      gpus > node ? node : gpus, out);
+        status =
+            d->framework->settle(d, cluster, gpus > node ? gpus / node : 1, gpus > node ? node : gpus, out);
 
 cleanup:
     spw_free(cluster);

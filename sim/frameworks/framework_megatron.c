@@ -249,7 +249,7 @@ const spw_framework_row spw_framework_megatron_rows[] = {
     {.theirs = "mtp_num_layers", .ours = "parallel.mtp_num_layers"},
     {.theirs = "swiglu", .ours = "@gated", .values = yes_no},
     {.theirs = "gated_linear_unit", .ours = "@gated", .values = yes_no, .alias = true},
-    {.theirs = "quick_geglu", .ours = "@gated", .values = yes_no, .alias = true},
+    {.theirs = "quick_geglu", .ours = "@quick_gated", .values = yes_no},
     {.theirs = "squared_relu"},
     {.theirs = "glu_linear_offset"},
     {.theirs = "softmax_type", .ours = "@sinks", .values = softmaxes},

@@ -268,14 +268,14 @@ static spw_status compose_schedule(spw_draft *d) {
 
 /* torchtitan refuses other GPUs than its axes make up (torchtitan/distributed/parallel_dims.py _validate); weights shared by more of them
  * would be counted too small. */
-static spw_status settle(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus,
+static spw_status settle(const spw_draft *d, const spw_cluster *cluster, size_t nodes, size_t gpus,
                          spw_settled *out) {
     (void)out;
     if (d->devices == 0 || d->devices == nodes * gpus) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "%s: data_parallel_shard_degree and the other degrees make up %zu GPUs, and %s has %zu; "
                     "give a cluster of %zu, --gpus %zu, or -1 for the shard degree in the file",
-                    d->where, d->devices, cluster, nodes * gpus, d->devices, d->devices);
+                    d->where, d->devices, cluster->name, nodes * gpus, d->devices, d->devices);
 }
 
 spw_status spw_compose_torchtitan(spw_draft *d) {

@@ -165,28 +165,30 @@ static size_t all_fsdp(const spw_draft *d, size_t gpus) {
 }
 
 /* What MaxText's fill_unspecified_mesh_axes refuses, with a cluster that these axes make up: of `one` GPUs, 0: not known. */
-static spw_status refuse_mesh(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus,
+static spw_status refuse_mesh(const spw_draft *d, const spw_cluster *cluster, size_t nodes, size_t gpus,
                               size_t one) {
-    const char *const size = strrchr(cluster, '-'); /* "tpu-v6e-8x8" */
+    const char *const name = cluster->name, *const size = strrchr(name, '-'); /* "tpu-v6e-8x8" */
+    const bool slices = cluster->gpu_generation == SPW_GPU_NONE;
+    const char *const part = slices ? "slice" : "node", *const chips = slices ? "chips" : "GPUs";
     const bool sized = size != NULL && size[1 + strspn(size + 1, "0123456789")] == 'x';
-    const int stem = sized ? (int)(size - cluster) : (int)strlen(cluster);
+    const int stem = sized ? (int)(size - name) : (int)strlen(name);
     char nearest[96] = "the GPUs of one";
     const size_t within = spw_mesh_product(d->mesh.node), between = spw_mesh_product(d->mesh.nodes);
     if (one > 0 && one % gpus == 0)
-        (void)snprintf(nearest, sizeof nearest, "--cluster %.*s:%zux%zu", stem, cluster, gpus, one / gpus);
+        (void)snprintf(nearest, sizeof nearest, "--cluster %.*s:%zux%zu", stem, name, gpus, one / gpus);
     else if (one > 0)
         (void)snprintf(nearest, sizeof nearest, "--gpus %zu", one);
     return spw_fail(
         SPW_ECONFIG,
-        "%s: the axes of its mesh do not make up %s, %zu node%s of %zu GPUs: ici_* axes are %zu of the %zu "
-        "GPUs of a node, dcn_* axes %zu of the %zu nodes, and MaxText refuses that. Write axes that "
+        "%s: the axes of its mesh do not make up %s, %zu %s%s of %zu %s: ici_* axes are %zu of the %zu "
+        "%s of a %s, dcn_* axes %zu of the %zu %ss, and MaxText refuses that. Write axes that "
         "multiply to them, -1 for one that is what the others leave, or plan %s; --set "
-        "parallel.fsdp=%zu lets all these GPUs share the state",
-        d->where, cluster, nodes, spw_plural(nodes), gpus, within, gpus, between, nodes, nearest,
-        all_fsdp(d, nodes * gpus));
+        "parallel.fsdp=%zu lets all these %s share the state",
+        d->where, name, nodes, part, spw_plural(nodes), gpus, chips, within, gpus, chips, part, between,
+        nodes, part, nearest, all_fsdp(d, nodes * gpus), chips);
 }
 
-spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus,
+spw_status spw_settle_maxtext(const spw_draft *d, const spw_cluster *cluster, size_t nodes, size_t gpus,
                               spw_settled *out) {
     size_t one = 0, between = 1;
     const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one, &between) : 1;

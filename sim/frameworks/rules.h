@@ -14,7 +14,7 @@ SPW_MUST_CHECK spw_status spw_compose_maxtext_mesh(spw_draft *draft, size_t *sha
 SPW_MUST_CHECK spw_status spw_compose_maxtext_remat(spw_draft *draft);
 /* What XLA_FLAGS says beside it and a job has no key for, as doubts. */
 SPW_MUST_CHECK spw_status spw_compose_xla_flags(spw_draft *draft);
-SPW_MUST_CHECK spw_status spw_settle_maxtext(const spw_draft *draft, const char *cluster, size_t nodes,
+SPW_MUST_CHECK spw_status spw_settle_maxtext(const spw_draft *draft, const spw_cluster *cluster, size_t nodes,
                                              size_t gpus, spw_settled *out);
 SPW_MUST_CHECK spw_status spw_compose_torchtitan(spw_draft *draft);
 SPW_MUST_CHECK spw_status spw_compose_deepspeed(spw_draft *draft);

@@ -110,9 +110,10 @@ static const spw_trainer
                   .takes_gpipe = true,
                   .splits_words =
                       "not described for torchtitan, whose own MoE configurations have FSDP and expert "
-                      "parallelism alone, and whose experts are never cut by tensor; make all three 1, or "
-                      "see the same tokens a GPU in a layer of megatron-alltoall with expert_tensor: 1 and "
-                      "optimizer: distributed",
+                      "parallelism alone, and whose experts are never cut by tensor; make all three 1 with as "
+                      "many tokens a GPU (--tensor 1 --context 1 --expert-tensor 1 --micro-batches 1 "
+                      "--sequences-per-gpu N), which needs more memory, or see a layer of megatron-alltoall "
+                      "with expert_tensor: 1 and optimizer: distributed",
                   .takes_latent = true,
                   .in_megatron = true},
     transformers = {.title = "Hugging Face transformers",

@@ -114,7 +114,8 @@ typedef struct spw_model {
     bool keys_are_values;          /* of a kind of full layers (Gemma 4) */
     bool double_ffn;               /* layers that use keys of a layer before have a dense FFN twice as wide */
     bool ffn_bias;                 /* of FFNs beside routed experts */
-    bool moe_norm;                 /* one more norm in layers with experts (A.X-K1) */
+    bool quick_gate; /* experts' gate is a GELU by x * sigmoid(1.702 x), of shapes like SwiGLU's (gpt-oss) */
+    bool moe_norm;   /* one more norm in layers with experts (A.X-K1) */
     bool router_scales,
         layer_scalar; /* Gemma 4: a scale of [hidden] and [experts] a router, one number a layer */
     char doubt[SPW_MODEL_DOUBTS]

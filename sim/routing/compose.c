@@ -66,9 +66,10 @@ static spw_status check_model(const spw_trace_info *info, const spw_model *model
     }
     return spw_fail(
         SPW_ECONFIG,
-        "the trace routes to %zu experts, top-%zu%s, but model %s has %zu experts, top-%zu; replay it with a "
+        "the trace routes to %zu experts, top-%zu%s, but %s%s has %zu experts, top-%zu; replay it with a "
         "model of its own shape",
-        experts, top_k, where, model->name, model->experts, model->top_k);
+        experts, top_k, where, strncmp(model->name, "model ", 6) == 0 ? "the " : "model ", model->name,
+        model->experts, model->top_k);
 }
 
 static spw_status check_range(const char *what, size_t count, size_t begin, size_t *end) {

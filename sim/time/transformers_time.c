@@ -16,7 +16,7 @@ bool spw_transformers_is_timed(const spw_point *p, const char **why) {
                wraps = spw_finetune_adapts(&p->job->finetune, SPW_LORA_EXPERTS),
                fused = p->job->cross_entropy == SPW_CROSS_ENTROPY_FUSED;
     spw_transformers_shape shape;
-    if (!spw_transformers_is_listed(p, &shape, why)) return false;
+    if (!spw_transformers_is_of_one(p, &shape, why)) return false;
     if (fused && why != NULL) *why = "Liger's fused loss, whose time was not measured";
     if (wraps && why != NULL)
         *why = "adapters beside experts, whose one run took half as long again as their kernels say";
@@ -43,13 +43,13 @@ cleanup:
     return status;
 }
 
-/* Seconds for bytes of whole units: the link, or the NICs of a node, which share what crosses. */
-static double exchange_s(const spw_transformers_shape *s, const spw_cluster *c, double bytes) {
-    if (s->shards <= 1) return 0.0;
-    const double arriving = bytes * (double)(s->shards - 1) / (double)s->shards,
+/* Seconds for bytes of whole units among so many GPUs: the link, or the NICs of a node, which share what crosses. */
+static double exchange_s(size_t gpus, const spw_cluster *c, double bytes) {
+    if (gpus <= 1) return 0.0;
+    const double arriving = bytes * (double)(gpus - 1) / (double)gpus,
                  share = FIGURE(exchange_bytes_per_s) / FIGURE(measured_link);
     double rate = c->link_bytes_per_s.value;
-    if (s->shards > c->gpus_per_node) rate = fmin(rate, c->nic_bytes_per_s.value * (double)c->gpus_per_node);
+    if (gpus > c->gpus_per_node) rate = fmin(rate, c->nic_bytes_per_s.value * (double)c->gpus_per_node);
     return arriving / (share * rate);
 }
 
@@ -122,6 +122,13 @@ static void doubt(const spw_transformers_shape *s, const spw_cluster *c, double 
     if (scans != NULL)
         spw_timeline_widen(out, scans->exposed_s * (1.0 - 1.0 / FIGURE(scan_factor)),
                            scans->exposed_s * (FIGURE(scan_factor) - 1.0));
+    if (s->summed > 1) {
+        spw_outside_add(out->outside,
+                        "gradients of adapters summed over %zu GPUs, not measured: the interval has the sum "
+                        "hidden whole and at twice its time",
+                        s->summed);
+        spw_timeline_widen(out, exchanges_s, exchanges_s);
+    }
     if ((double)s->shards <= FIGURE(ranks_max)) return;
     spw_outside_add(
         out->outside,
@@ -156,8 +163,10 @@ cleanup:
 
 spw_status spw_transformers_time_of(const spw_transformers_shape *s, const spw_transformers_load *l,
                                     const spw_cluster *c, spw_timeline *out) {
-    const double gathers_s = exchange_s(s, c, l->exchange.gathered_bytes),
-                 scatters_s = exchange_s(s, c, l->exchange.reduced_bytes);
+    /* A sum over GPUs is a reduce-scatter and a gather of what is trained. */
+    const double sums_s = exchange_s(s->summed, c, l->adam_bytes),
+                 gathers_s = exchange_s(s->shards, c, l->exchange.gathered_bytes) + sums_s,
+                 scatters_s = exchange_s(s->shards, c, l->exchange.reduced_bytes) + sums_s;
     spw_timeline_clear(out);
     const spw_status status = add_all(l, c, gathers_s, scatters_s, out);
     if (status != SPW_OK) return status;
@@ -170,7 +179,7 @@ spw_status spw_transformers_time_predict(const spw_point *p, spw_timeline *out) 
     spw_transformers_shape shape;
     spw_transformers_load load;
     const char *why = "";
-    if (!spw_transformers_is_timed(p, &why) || !spw_transformers_is_listed(p, &shape, NULL))
+    if (!spw_transformers_is_timed(p, &why) || !spw_transformers_is_of_one(p, &shape, NULL))
         return spw_fail(SPW_ECONFIG, "no time: %s", why);
     const spw_status status = spw_transformers_load_of(&shape, &load);
     return status == SPW_OK ? spw_transformers_time_of(&shape, &load, &p->job->cluster, out) : status;

@@ -115,7 +115,7 @@ static const char *refusal(spw_draft *d, const char *pattern, size_t layers) {
         return "of the letters of a hybrid model's layers M, *, E and - are read: give --model NAME";
     if (strchr(pattern, 'E') == NULL) return "it has no experts; models without them are not planned";
     if (layers > 0 && layers != strlen(pattern)) return "it has not one letter for each of num_layers";
-    if (spw_draft_on(d, "@gated"))
+    if (spw_draft_on(d, "@gated") || spw_draft_on(d, "@quick_gated"))
         return "a hybrid's experts are read without a gate (swiglu): give --model NAME";
     if (spw_draft_fact(d, "@hidden") == NULL || spw_draft_fact(d, "@heads") == NULL ||
         spw_draft_fact(d, "@experts") == NULL || spw_draft_fact(d, "@top_k") == NULL)

@@ -74,6 +74,7 @@ static const struct {
 static void read_activation(spw_draft *d, model_sizes *s) {
     const char *gated = spw_draft_fact(d, "@gated"), *between = spw_draft_fact(d, "@activations");
     const bool megatron = d->framework->all_arguments;
+    if (spw_draft_on(d, "@quick_gated")) gated = "true";
     s->plain = gated != NULL ? strcmp(gated, "true") != 0 : megatron;
     if (between != NULL && between[0] != '\0') s->plain = strchr(between, ',') == NULL;
     const char *biases = spw_draft_fact(d, "@biases");

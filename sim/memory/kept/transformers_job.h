@@ -12,6 +12,9 @@ typedef struct spw_stage spw_stage;         /* sim/weights/stage.h */
  * or FSDP2 alone, remat none or full, Adam, no master weights, all trained or adapters alone? Then *out (NULL: only asked) is its process; the model is the
  * job's. Else the job is counted by the sum of its components, and `why` (NULL: not asked) says what is not. */
 bool spw_transformers_is_listed(const spw_point *point, spw_transformers_shape *out, const char **why);
+/* The same, or a step of one GPU with the sum of gradients over `summed` that each have all: adapters under DDP. What DDP itself holds is
+ * in no list, so that it is for times alone. */
+bool spw_transformers_is_of_one(const spw_point *point, spw_transformers_shape *out, const char **why);
 
 /* Of a job that is counted by its components, what uneven shards of experts add, and PEFT's ParamWrapper where adapters stand beside
  * experts. */

@@ -103,8 +103,9 @@ typedef struct spw_transformers_shape {
     size_t layers, element_bytes; /* of activations and gathered weights */
     size_t weight_bytes, moment_bytes, reduced_bytes; /* as they are kept; of a gradient that is reduced */
     size_t shards;                                    /* GPUs of FSDP2; 1: none */
-    bool wrapped;                                     /* in FSDP2 */
-    bool keeps_gathered;                              /* reshard_after_forward false */
+    size_t summed;       /* GPUs over which gradients are summed once a step; 0, 1: none */
+    bool wrapped;        /* in FSDP2 */
+    bool keeps_gathered; /* reshard_after_forward false */
     bool checkpoint, eager_experts, keeps_logits;
     bool fused_loss; /* Liger's fused linear cross-entropy, which holds no logits behind it */
     bool frozen, adapts_attention, adapts_all; /* all: linears of dense FFNs and of shared experts */

@@ -320,6 +320,7 @@ static const spw_family families[] = {
      .expert_bias = true,
      .router_bias = true,
      .attention_sinks = true,
+     .quick_gate = true,
      .layer_period = 2},
 };
 

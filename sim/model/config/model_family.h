@@ -160,6 +160,7 @@ typedef struct spw_family {
         moe_norm, router_scales, layer_scalar;
     bool query_gate_bias;  /* one number a head, beside query_gate */
     bool head_gates;       /* spw_model */
+    bool quick_gate;       /* spw_model */
     bool text_first;       /* a number may be a list of text and images: the first counts (ERNIE VL) */
     bool narrow_streams;   /* two mixes of n streams, not n + 2 (HY 4) */
     bool no_layer_norms;   /* residual streams have norms of their own */

@@ -363,6 +363,29 @@ def check_replicas():
         check(f"is not in the step: {seconds:.2f} s at the NICs' rate" in said, f"{nodes} nodes: {seconds:.2f} s is not in {said[:900]}")
 
 
+def check_summed():
+    """Adapters under DDP: a step of one GPU and the sum of their fp32 gradients, a reduce-scatter and a gather at the rate that FSDP2's have. A model
+    that is trained whole so has no time, as before."""
+    path = SCRATCH / "summed.yml"
+    text = LORA.replace("fsdp_version: 2\n", "")
+    path.write_text(text)
+    trained = 48 * 16 * ((2048 + 4096) + 2 * (2048 + 512) + (4096 + 2048))  # rank 16 beside q, k, v and o of Qwen3-30B-A3B
+    rows = {gpus: json.loads(asked.run(PROGRAM, "plan", "--from", path, "--cluster", f"h100:{gpus}x1", "--routing", "uniform", "--format", "json").stdout)["rows"][0]
+            for gpus in (1, 2, 8)}
+    for gpus in (2, 8):
+        one, row = rows[1]["time"], rows[gpus]["time"]
+        seconds = (gpus - 1) / gpus * trained * 4 / 2.38e11
+        for kind in ("weight_gathers", "gradient_scatters"):
+            got = row["components"][kind]["exposed_s"]
+            check(abs(got / seconds - 1) < 1e-6, f"{gpus} GPUs, {kind}: {got} s, should be {seconds}")
+        check(abs(row["step_s"] - one["step_s"] - 2 * seconds) < 1e-9 * one["step_s"], f"{gpus} GPUs: {row['step_s']} s beside {one['step_s']}")
+        check(row["low_s"] < one["low_s"] + 1e-12 and row["high_s"] > one["high_s"] + 2 * seconds, f"{gpus} GPUs: {row['low_s']} to {row['high_s']}")
+    for words in (FULL.replace("fsdp_version: 2\n", ""), text + "liger_fused_linear_cross_entropy: true\n"):
+        path.write_text(words)
+        got = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h100:2x1", "--routing", "uniform")
+        check("no times  " in got.stdout and "step " not in got.stdout.partition("fastest")[2].partition("\n")[0], f"no time: {got.stderr} {got.stdout[:400]}")
+
+
 def check_all_replicas():
     """Days, tokens a day, GPU hours and money are of all replicas: the step of one, and where nothing hides it the sum of gradients on top. What
     does not fit is told larger replicas of the GPUs that there are, and the axes that are named make the file fit; a day of a search has them all."""
@@ -401,6 +424,15 @@ def check_all_replicas():
     got = json.loads(asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h100:8x8", *options).stdout)
     check(got["rows"][0]["memory"]["verdict"] == "fits" and f"({got['rows'][0]['memory']['max_bytes'] / 2**30:.1f} GiB)" in advice["advice"],
           f"as advised: {got['rows'][0]['memory']}")
+
+
+def check_gates():
+    """gpt-oss' gate is no SwiGLU's, and others' is."""
+    for model, framework, there, other in (("gpt-oss-20b", "megatron", "--quick-geglu", "--swiglu"), ("mixtral-8x7b", "megatron", "--swiglu", "--quick-geglu"),
+                                           ("gpt-oss-20b", "bridge", "gated_linear_unit: true", "quick_geglu"), ("gpt-oss-20b", "primus", "quick_geglu: true", "swiglu")):
+        got = asked.run(PROGRAM, "plan", "--model", model, "--cluster", "h200:8x2", "--scheme", "megatron-alltoall", "--optimizer", "distributed", "--expert-parallel", "8",
+                        "--routing", "uniform", "--flags", framework)
+        check(there in got.stdout and other not in got.stdout, f"{model}, {framework}: {got.stderr[:300]} {got.stdout[-900:]}")
 
 
 def check_flags_comments():
@@ -524,7 +556,9 @@ def check_less():
 
 check_said()
 check_replicas()
+check_summed()
 check_all_replicas()
+check_gates()
 check_flags_comments()
 check_model()
 check_layers()

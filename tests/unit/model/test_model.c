@@ -343,7 +343,7 @@ static void test_refusals(void) {
         {MIXTRAL(", \"use_moe\": false"), "config.json: 'use_moe' is false, so the model is dense and has no "
                                           "experts; Spillway plans mixtures of experts only"},
         {"{\"model_type\": \"mixtral\"}",
-         "config.json: key 'num_hidden_layers' is missing; a mixtral model needs it: a whole "
+         "config.json: key 'num_hidden_layers' is missing; model_type mixtral needs it: a whole "
          "number in [1, 1024]"},
         {"{\"model_type\": \"generic\", " SMALL "}",
          "config.json: key 'num_experts' or 'n_routed_experts' or 'num_local_experts' is missing; a generic "
@@ -391,7 +391,7 @@ static void test_refusals(void) {
          "config.json: key 'interleave_moe_layer_step' (2) is not read in a model of this kind" HOLDS(
              "interleave_moe_layer_step")},
         {GENERIC(", \"layer_types\": [\"full_attention\", \"mamba\"]"),
-         "config.json: 'layer_types' has the entry 'mamba' at layer 1; a generic model has one of "
+         "config.json: 'layer_types' has the entry 'mamba' at layer 1; model_type generic has one of "
          "'full_attention', "
          "'sliding_attention', 'chunked_attention', 'indexed_attention', 'mamba2', 'gated_delta_net', "
          "'kimi_delta', "

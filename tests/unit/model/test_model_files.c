@@ -131,9 +131,9 @@ static void test_indexers(void) {
                               "[\"deepseek_sparse_attention\", \"indexed_attention\", \"indexed_attention\", "
                               "\"indexed_attention\"]"),
                       4) == all);
-    refuse(
-        INDEXED(", \"indexer_types\": [\"full\", \"shared\", \"half\", \"shared\"]"),
-        "'indexer_types' has the entry 'half' at layer 2; a glm_moe_dsa model has 'shared' and 'full' there");
+    refuse(INDEXED(", \"indexer_types\": [\"full\", \"shared\", \"half\", \"shared\"]"),
+           "'indexer_types' has the entry 'half' at layer 2; model_type glm_moe_dsa has 'shared' and 'full' "
+           "there");
     refuse(INDEXED(", \"indexer_types\": [\"full\"]"),
            "'indexer_types' must be a list of 4 entries, one a layer");
     refuse(INDEXED(", \"indexer_types\": [\"shared\", \"full\", \"full\", \"full\"]"),
