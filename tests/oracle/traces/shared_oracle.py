@@ -127,6 +127,18 @@ result = scratch / "result.h5"
 want = run(1, *whole)
 want_file = result.read_bytes()
 
+# One GPU's allocator over several steps: of two processes one takes it as the job sets it and one with the other setting, and the first
+# step that comes again counts in both.
+if mpiexec is not None:
+    run(1, "trace", "generate", "alone.h5", "--experts", "64", "--top-k", "8", "--layers", "4", "--steps", "4", "--ranks", "1", "--tokens-per-rank", "256",
+        "--seed", "3", "--distribution", "zipf")
+    alone = ("replay", "alone.h5", "--model", "scratch-moe-e64", "--cluster", "h100:1x1", "--scheme", "megatron-alltoall", "--sequences-per-gpu", "1",
+             "--sequence-length", "256", "--format", "json")
+    want_alone = run(1, *alone)
+    check(json.loads(want_alone)["rows"][0]["memory"]["allocator"]["processes"] == 1, "another number of GPUs than one is followed")
+    for processes in (2, 3):
+        check(run(processes, *alone) == want_alone, f"{processes} processes: the halves of one GPU's allocator give another answer")
+
 # A checkpoint that is cut anywhere, or whose end is damaged, is one of fewer steps.
 run(1, *whole, "--checkpoint", "ck")
 check(not (scratch / "ck").exists(), "a checkpoint stays although all is done")
