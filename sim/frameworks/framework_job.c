@@ -48,7 +48,8 @@ static const char *named_model(const spw_draft *d, char text[MODEL_TEXT]) {
         const spw_draft_fact_entry *f = &d->fact[i];
         if (!says_model(f->name)) continue;
         for (size_t n = 0; n < d->notes; n++) {
-            if (d->note[n].entry == NULL || d->note[n].entry != f->entry) continue;
+            if (d->note[n].entry == NULL || d->note[n].entry != f->entry || d->note[n].kind == SPW_NOTE_MORE)
+                continue;
             (void)snprintf(text, MODEL_TEXT, "%.60s '%.60s': %.240s%s", d->note[n].name, d->note[n].value,
                            d->note[n].why,
                            strstr(d->note[n].why, "--model") != NULL ? ", or --model config.json" : "");

@@ -224,12 +224,20 @@ static spw_status compose_remainders(spw_draft *d, const char *recipe) {
     return spw_draft_put(d, "store_param_remainders", "true", "@precision_aware");
 }
 
+#define OWN "of Primus' own layers it is not told apart what hides"
+
 /* Megatron-LM itself refuses gathers without sums, and sharded weights have collectives of their own. */
 static spw_status compose_collectives(spw_draft *d) {
     const bool sums = spw_draft_on(d, "@overlap_gradients"), gathers = spw_draft_on(d, "@overlap_gathers"),
                sharded = strcmp(spw_draft_key_value(d, "optimizer"), "sharded") == 0,
                distributed = strcmp(spw_draft_key_value(d, "optimizer"), "distributed") == 0;
+    const char *schemes = spw_draft_key_value(d, "schemes");
     spw_status status = SPW_OK;
+    if (schemes != NULL && strncmp(schemes + strspn(schemes, "'"), "primus", strlen("primus")) == 0) {
+        if (sums) SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@overlap_gradients", OWN));
+        if (gathers) SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@overlap_gathers", OWN));
+        return status;
+    }
     if (sums && sharded)
         return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@overlap_gradients",
                                    "of sharded weights it is not told apart what hides");
@@ -370,12 +378,12 @@ spw_status spw_compose_megatron(spw_draft *d) {
     SPW_TRY(compose_recipe(d, &recipe));
     SPW_TRY(compose_optimizer(d));
     SPW_TRY(compose_remainders(d, recipe));
-    SPW_TRY(compose_collectives(d));
     SPW_TRY(compose_recompute(d));
     SPW_TRY(compose_offload(d));
     SPW_TRY(compose_kernels(d));
     SPW_TRY(compose_allocator(d));
     SPW_TRY(spw_compose_megatron_scheme(d, recipe));
+    SPW_TRY(compose_collectives(d));
     SPW_TRY(spw_compose_model(d));
 
 cleanup:

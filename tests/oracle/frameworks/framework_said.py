@@ -77,6 +77,9 @@ VERL_MEGATRON = VERL + ("actor_rollout_ref.actor.megatron.expert_model_parallel_
                         "+actor_rollout_ref.actor.megatron.override_transformer_config.moe_token_dispatcher_type=flex "
                         "+actor_rollout_ref.actor.megatron.override_transformer_config.moe_enable_deepep=True ")
 REFUSED = [
+    # a doubt is not what is wrong
+    ("layers.sh", HYBRID.replace("--vocab-size 131072", "").replace("--hidden-size 2688", "--hidden-size 2560").replace(NANO, NANO + "/*E"), ["--cluster", "h100"],
+     "no preset has its sizes, and the file does not say its vocabulary"),
     ("verl.sh", VERL, ["--cluster", "h100:8x4"], "of verl's actors those of Megatron are read"),
     ("layers.sh", HYBRID.replace("--hybrid-override-pattern M", "--hybrid-override-pattern G"), ["--cluster", "h100"], "of the letters of a hybrid model's layers"),
     # what a size does not say is no transformer of these sizes
@@ -117,6 +120,10 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("layers.sh", HYBRID.replace(NANO, NANO + "/*E"), ["--cluster", "h100"], {"model": "nemotron-3-nano"}, "hybrid_override_pattern"),
     *[("turns.sh", TURNS + f" --moe-layer-freq '{words}'", ["--cluster", "h100"], {"model": "llama-4-maverick"}, None)
       for words in ("([0,1]*24)", "[0]+[1]+[0, 1]*23", "(([0]+[1])*4)*6", ",".join("01" * 24))],
+    *[("primus.yaml", "modules: {pre_trainer: {framework: megatron, model: qwen3_30B_A3B.yaml, overrides: {enable_primus_turbo: true, turbo_sync_free_moe_stage: %d, "
+       "global_batch_size: 64, micro_batch_size: 1, seq_length: 4096, expert_model_parallel_size: 8, overlap_grad_reduce: true, overlap_param_gather: true}}}" % stage,
+       ["--cluster", "mi300x:8x1"], {"schemes": schemes, "overlap_grad_reduce": overlap}, None)
+      for stage, schemes, overlap in ((1, ["primus-syncfree:level=1"], False), (0, ["megatron-alltoall"], True))],
     ("swift.sh", SWIFT, ["--cluster", "h100:8x2"], {"model": "qwen3-30b-a3b", "parallel.expert": 8, "parallel.expert_tensor": 1, "batch.global_batch": 16,
      "batch.micro_batches": 1, "batch.sequence_length": 8192, "remat": "selective", "cross_entropy": "native", "optimizer": "distributed",
      "precision.weights": "bf16", "precision.gradients": "fp32", "finetune.lora_rank": 0, "schemes": ["megatron-alltoall"]}, None),
