@@ -94,28 +94,29 @@ static const spw_trainer
               .in_megatron = true,
               .fuses = true,
               .wide_streams = true},
-    torchtitan = {.title = "torchtitan",
-                  SCHEMES("torchtitan", "torchtitan-hybridep", "torchtitan-async"),
-                  .memory = SPW_MEMORY_MODEL_FREED,
-                  .bare_optimizer = SPW_OPTIMIZER_SHARDED,
-                  .shared_optimizer = SPW_OPTIMIZER_SHARDED,
-                  .fsdp2 = SPW_FSDP2_UNLESS_SAID,
-                  .loss = SPW_CROSS_ENTROPY_CHUNKED,
-                  .losses = LOSS_TORCHTITAN,
-                  .loss_words = "chunked, unfused or fused",
-                  .brings_loss = true,
-                  .widens = true,
-                  .takes_optimizers = true,
-                  .takes_layouts = true,
-                  .takes_gpipe = true,
-                  .splits_words =
-                      "not described for torchtitan, whose own MoE configurations have FSDP and expert "
-                      "parallelism alone, and whose experts are never cut by tensor; make all three 1 with as "
-                      "many tokens a GPU (--tensor 1 --context 1 --expert-tensor 1 --micro-batches 1 "
-                      "--sequences-per-gpu N), which needs more memory, or see a layer of megatron-alltoall "
-                      "with expert_tensor: 1 and optimizer: distributed",
-                  .takes_latent = true,
-                  .in_megatron = true},
+    torchtitan =
+        {.title = "torchtitan",
+         SCHEMES("torchtitan", "torchtitan-hybridep", "torchtitan-async"),
+         .memory = SPW_MEMORY_MODEL_FREED,
+         .bare_optimizer = SPW_OPTIMIZER_SHARDED,
+         .shared_optimizer = SPW_OPTIMIZER_SHARDED,
+         .fsdp2 = SPW_FSDP2_UNLESS_SAID,
+         .loss = SPW_CROSS_ENTROPY_CHUNKED,
+         .losses = LOSS_TORCHTITAN,
+         .loss_words = "chunked, unfused or fused",
+         .brings_loss = true,
+         .widens = true,
+         .takes_optimizers = true,
+         .takes_layouts = true,
+         .takes_gpipe = true,
+         .splits_words =
+             "not described for torchtitan, whose own MoE configurations have FSDP and expert "
+             "parallelism alone, and whose experts are never cut by tensor; make all three 1 with as "
+             "many tokens a GPU (--tensor 1 --context 1 --expert-tensor 1 --micro-batches 1 "
+             "--sequences-per-gpu N), which needs more memory, or see a layer of megatron-alltoall "
+             "with expert_tensor: 1 and optimizer: distributed",
+         .takes_latent = true,
+         .in_megatron = true},
     transformers = {.title = "Hugging Face transformers",
                     SCHEMES("transformers"),
                     .memory = SPW_MEMORY_MODEL_FREED,

@@ -97,7 +97,6 @@ static const struct alias {
     {"deepseek-v3-16b", "deepseek-v2-lite"},
     {"deepseek-v3-236b", "deepseek-v2"},
     {"deepseek4-284b", "deepseek-v4-flash"},
-    {"gemma4-26b", "gemma-4-26b-a4b"},
     {"qwen3-5-35b-a3b", "qwen3.5-35b-a3b"},
     {"glm5", "glm-5"},
     {"glm4-7", "glm-4.5"},

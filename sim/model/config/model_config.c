@@ -103,10 +103,10 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
     m->indexer_heads = indexed ? spw_or_default(raw->indexer_heads, 0) : 0;
     m->indexer_dim = indexed ? spw_or_default(raw->indexer_dim, 0) : 0;
     if (m->indexer_heads > 0 && m->q_lora_rank == 0)
-        status = spw_fail(
-            SPW_ECONFIG,
-            "%s: key 'q_lora_rank' is missing; the indexer of model_type %s reads the queries' latent",
-            in->where, f->model_type);
+        status =
+            spw_fail(SPW_ECONFIG,
+                     "%s: key 'q_lora_rank' is missing; the indexer of %s models reads the queries' latent",
+                     in->where, f->model_type);
 
 cleanup:
     return status;
@@ -160,9 +160,9 @@ static spw_status read_depth(const spw_reading *in, size_t *listed) {
     spw_status status = spw_reading_listed(in, listed);
     if (status == SPW_OK && spw_reading_find(in, "num_hidden_layers", &spelled) == NULL &&
         spw_reading_meant(in, "num_hidden_layers", &spelled) == NULL && *listed == 0)
-        status = spw_fail(SPW_ECONFIG,
-                          "%s: key '%s' is missing; model_type %s needs it: a whole number in [1, %d]",
-                          in->where, spelled, in->family->model_type, SPW_MODEL_MAX_LAYERS);
+        status =
+            spw_fail(SPW_ECONFIG, "%s: key '%s' is missing; %s models need it: a whole number in [1, %d]",
+                     in->where, spelled, in->family->model_type, SPW_MODEL_MAX_LAYERS);
     return status;
 }
 

@@ -245,7 +245,7 @@ void spw_reading_doubts(const spw_reading *in, spw_model *m) {
     if (in->family->usual_top_k > 0 && !spw_reading_has(in, in->family->top_k))
         doubt(m,
               "the file does not say how many experts a token chooses: taken are %zu, as in every published "
-              "file of model_type %s",
+              "file of %s models",
               m->top_k, in->family->model_type);
     if (in->family->text_first)
         doubt(m, "tokens of images have experts of their own beside those of text, which are not counted");

@@ -62,8 +62,7 @@ static spw_status read_list(const spw_reading *in, const char *key, const json_t
         const json_t *item = json_array_get(list, i);
         const char letter[2] = {json_is_string(list) ? json_string_value(list)[i] : '\0', '\0'};
         name_words(in->family->layer_words, json_is_string(list), known, sizeof known);
-        return spw_fail(SPW_ECONFIG,
-                        "%s: '%s' has the entry %s at layer %zu; model_type %s has one of %s there",
+        return spw_fail(SPW_ECONFIG, "%s: '%s' has the entry %s at layer %zu; %s models have one of %s there",
                         in->where, spelled, json_is_string(list) ? letter : spw_json_words(item, found), i,
                         in->family->model_type, known);
     }
@@ -228,7 +227,7 @@ spw_status spw_reading_hash(const spw_reading *in, const spw_raw_config *raw, si
         if (word == NULL || (!hashes && strcmp(word, known[1]) != 0))
             return spw_fail(
                 SPW_ECONFIG,
-                "%s: 'mlp_layer_types' has the entry %s at layer %zu; model_type %s has '%s' or '%s' there",
+                "%s: 'mlp_layer_types' has the entry %s at layer %zu; %s models have '%s' or '%s' there",
                 in->where, spw_json_words(item, found), i, in->family->model_type, known[0], known[1]);
         counted += hashes;
     }

@@ -52,7 +52,7 @@ static spw_status mark_each(const spw_reading *in, const char *key, const char *
         const int says = entry_says(item, yes, no);
         if (says < 0)
             return spw_fail(
-                SPW_ECONFIG, "%s: '%s' has the entry %s at layer %zu; model_type %s has '%s' and '%s' there",
+                SPW_ECONFIG, "%s: '%s' has the entry %s at layer %zu; %s models have '%s' and '%s' there",
                 in->where, spelled, spw_json_words(item, found), i, in->family->model_type, yes[0], no[0]);
         mark[i] = (uint8_t)says;
     }
@@ -187,7 +187,7 @@ static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, s
         for (size_t i = 0; i < m->layers; i++) m->mixer_of[i] = (i + 1) % interval != 0;
     } else {
         SPW_TRY(spw_fail(SPW_ECONFIG,
-                         "%s: key 'layer_types' is missing; model_type %s needs it: a list of '%s' and '%s'",
+                         "%s: key 'layer_types' is missing; %s models need it: a list of '%s' and '%s'",
                          in->where, f->model_type, word, attends[0]));
     }
 

@@ -79,7 +79,7 @@ static spw_status read_count(const spw_reading *in, const char *key, const spw_k
         *out = SPW_ABSENT;
         if (!row->required || (row->part != SPW_ANY_PART && in->family->any_attention)) return SPW_OK;
         return spw_fail(
-            SPW_ECONFIG, "%s: key '%s' is missing; model_type %s needs it: a whole number in [%lld, %lld]",
+            SPW_ECONFIG, "%s: key '%s' is missing; %s models need it: a whole number in [%lld, %lld]",
             in->where, spelled, in->family->model_type, (long long)row->minimum, (long long)row->maximum);
     }
     const double real = json_number_value(value); /* 64.0 is whole */
@@ -152,7 +152,7 @@ spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_
     }
     if (keys[0] != NULL && in->meant(in, keys[0], &spelled) != NULL)
         return read_count(in, keys[0], &row, out);
-    return spw_fail(SPW_ECONFIG, "%s: key %s is missing; model_type %s needs it: a whole number in [1, %lld]",
+    return spw_fail(SPW_ECONFIG, "%s: key %s is missing; %s models need it: a whole number in [1, %lld]",
                     in->where, names, in->family->model_type, (long long)maximum);
 }
 

@@ -143,7 +143,7 @@ static void test_generic(void) {
     refuse(GENERIC("\"layer_types\": [\"mamba2\", \"mamba2\", \"mamba2\", \"mamba2\", \"mamba2\"]"),
            "key 'mamba_num_heads' is missing");
     refuse(GENERIC("\"layer_types\": [\"rwkv\", \"mamba2\", \"mamba2\", \"mamba2\", \"mamba2\"]"),
-           "model_type generic has one of");
+           "generic models have one of");
     refuse(GENERIC("\"expert_matrices\": 4"), "must be a whole number in [2, 3]");
 }
 

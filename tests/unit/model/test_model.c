@@ -336,18 +336,18 @@ static void test_refusals(void) {
         {"{}", "config.json: key 'model_type' is missing; it must be one of: " FAMILIES},
         {"{\"model_type\": \"llama\\u001b\", \"vocab_size\": 3, \"tower_width\": 7, \"expert_towers\": [2]}",
          "config.json: model_type 'llama?' is unknown, and it cannot be read by its keys alone: key "
-         "'num_hidden_layers' is missing; a mixture of experts model needs it: a whole number in [1, 1024]; "
+         "'num_hidden_layers' is missing; mixture of experts models need it: a whole number in [1, 1024]; "
          "docs/models.md lists the types that are known"},
         {"{\"model_type\": 7, \"num_experts\": 8}", "config.json: 'model_type' is 7; it must be a text, the "
                                                     "name of a family such as 'qwen3_moe' or 'generic'"},
         {MIXTRAL(", \"use_moe\": false"), "config.json: 'use_moe' is false, so the model is dense and has no "
                                           "experts; Spillway plans mixtures of experts only"},
         {"{\"model_type\": \"mixtral\"}",
-         "config.json: key 'num_hidden_layers' is missing; model_type mixtral needs it: a whole "
+         "config.json: key 'num_hidden_layers' is missing; mixtral models need it: a whole "
          "number in [1, 1024]"},
         {"{\"model_type\": \"generic\", " SMALL "}",
-         "config.json: key 'num_experts' or 'n_routed_experts' or 'num_local_experts' is missing; a generic "
-         "model needs it: a "
+         "config.json: key 'num_experts' or 'n_routed_experts' or 'num_local_experts' is missing; generic "
+         "models need it: a "
          "whole number in [1, 65535]"},
         {BARE("\"2\"", "4", "2", "2", "1"),
          "config.json: 'num_hidden_layers' is '2'; it must be a whole number in [1, 1024]"},
@@ -391,7 +391,7 @@ static void test_refusals(void) {
          "config.json: key 'interleave_moe_layer_step' (2) is not read in a model of this kind" HOLDS(
              "interleave_moe_layer_step")},
         {GENERIC(", \"layer_types\": [\"full_attention\", \"mamba\"]"),
-         "config.json: 'layer_types' has the entry 'mamba' at layer 1; model_type generic has one of "
+         "config.json: 'layer_types' has the entry 'mamba' at layer 1; generic models have one of "
          "'full_attention', "
          "'sliding_attention', 'chunked_attention', 'indexed_attention', 'mamba2', 'gated_delta_net', "
          "'kimi_delta', "

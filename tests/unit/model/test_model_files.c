@@ -132,7 +132,7 @@ static void test_indexers(void) {
                               "\"indexed_attention\"]"),
                       4) == all);
     refuse(INDEXED(", \"indexer_types\": [\"full\", \"shared\", \"half\", \"shared\"]"),
-           "'indexer_types' has the entry 'half' at layer 2; model_type glm_moe_dsa has 'shared' and 'full' "
+           "'indexer_types' has the entry 'half' at layer 2; glm_moe_dsa models have 'shared' and 'full' "
            "there");
     refuse(INDEXED(", \"indexer_types\": [\"full\"]"),
            "'indexer_types' must be a list of 4 entries, one a layer");
