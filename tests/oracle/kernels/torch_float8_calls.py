@@ -170,6 +170,8 @@ def refused():
             ("fp8 of rows that are gathered", "rows in order", F8_PRODUCT, [a, a, rising, a, a], [a], {"gathers": 1}),
             ("fp8 with neither dw nor main", "either dw or main", F8_GRADIENT, [a, a, rising, a, a], [], {}),
             ("a backward pass without weights", "all or none", F8_ACT, [a, a, rising, rising], [a, a, None, None, a], {}),
+            ("a backward pass without assignments", "all or none", F8_ACT, [a, a, rising, None, a], [a, a, None, None, a], {}),
+            ("a backward pass without row sums", "all or none", F8_ACT, [a, a, rising, rising, a], [a, a], {}),
             ("row sums of a forward pass", "all or none", F8_ACT, [a, None, rising], [a, a, None, None, a], {}),
             ("slopes without weights", "operand 4", F8_SLOPES, [a, a, rising, rising], [a, a], {}),
             ("slopes of a choice that is not there", "assignment[0] is 7", F8_SLOPES, [a, a, rising, integers([7, 0]), a], [a, a], {}),
