@@ -213,7 +213,7 @@ static float times(float weight, spw_bf16 x) { return weight * spw_bf16_to_float
 
 /* Parts of sums over d_act act, act being rounded to bf16: the kernel's is not. */
 static void judge_sums(check *k, const spw_bf16 *act, const spw_bf16 *d_act, const float *got) {
-    enum { HALF_STEP = 1 << 15 }; /* of bf16, in units of fp32's */
+    enum { HALF_STEP = 1 << 16 }; /* of bf16, in units of fp32's */
     const size_t rows = k->c->rows, ffn = (size_t)k->b.s.ffn, used = k->offset[k->c->experts];
     float *want = spw_pool_host(&k->pool, rows * sizeof *want),
           *scale = spw_pool_host(&k->pool, rows * sizeof *scale);

@@ -185,6 +185,6 @@ def refused():
 
 float8(False, [3, 0, 130], 2, 16, 24, 2, 71), float8(True, [5, 1], 0, 136, 8, 1, 72)
 for number, activation in enumerate(("swiglu", "clamped in turn, bias", "geglu, bias", "relu2")):
-    float8_between(activation, [[3, 0, 130], [2], [129, 1], [0, 5]][number], number % 3, [136, 24, 8, 260][number], 80 + number)
+    float8_between(activation, [[3, 0, 130], [2], [129, 1], [0, 5]][number], number % 3, [16, 136, 8, 260][number], 80 + number)
 refused()
 end()
