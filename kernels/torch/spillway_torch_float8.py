@@ -67,14 +67,18 @@ def _weight_shapes(w, transposed, forward, backward):
             _codes(w, *((experts, inner, out) if backward else (0,))), _scales(w, *((experts, across, down) if backward else (0,))))
 
 
-@torch.library.custom_op("spillway::float8_weights", mutates_args=())
-def weights(w: _TENSOR, transposed: bool, forward: bool, backward: bool) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR]:
-    """Codes and scales of weights [experts, in, out], transposed [experts, out, in]: for the forward product [experts, out, in], for the
-    input gradient [experts, in, out]. The codes are the same, once turned."""
+def _code_weights(w, transposed, forward, backward):
     out = _weight_shapes(w, transposed, forward, backward)
     inner, wide = widths(w, transposed)
     run("float8_weights", (w,), _given(out), device=w.device, dtype=w.dtype, experts=w.shape[0], out=wide, transposed=transposed, **{"in": inner})
     return out
+
+
+@torch.library.custom_op("spillway::float8_weights", mutates_args=())
+def weights(w: _TENSOR, transposed: bool, forward: bool, backward: bool) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR]:
+    """Codes and scales of weights [experts, in, out], transposed [experts, out, in]: for the forward product [experts, out, in], for the
+    input gradient [experts, in, out]. The codes are the same, once turned."""
+    return _code_weights(w, transposed, forward, backward)
 
 
 @weights.register_fake
@@ -82,9 +86,7 @@ def _(w, transposed, forward, backward):
     return _weight_shapes(w, transposed, forward, backward)
 
 
-@torch.library.custom_op("spillway::float8_product", mutates_args=())
-def product(x: _TENSOR, x_scale: _TENSOR, w: _TENSOR, w_scale: _TENSOR, offset: _TENSOR, like: _TENSOR) -> _TENSOR:
-    """y[r] = x[r] @ w[e].T of codes by rows and of weights [experts, out, in]; of like's type."""
+def _multiply(x, x_scale, w, w_scale, offset, like):
     experts, out, inner = w.shape
     expect(x, (x.shape[0], inner), "x", torch.float8_e4m3fn), expect(offset, (experts + 1,), "offset", torch.int32)
     expect(x_scale, (x.shape[0], -(-inner // BLOCK)), "x_scale", torch.float32)
@@ -94,6 +96,12 @@ def product(x: _TENSOR, x_scale: _TENSOR, w: _TENSOR, w_scale: _TENSOR, offset: 
         run("float8_product", (x, w, offset, x_scale, w_scale), (y,), device=x.device, dtype=y.dtype, experts=experts, rows=x.shape[0], out=out,
              transposed=True, **{"in": inner})
     return y
+
+
+@torch.library.custom_op("spillway::float8_product", mutates_args=())
+def product(x: _TENSOR, x_scale: _TENSOR, w: _TENSOR, w_scale: _TENSOR, offset: _TENSOR, like: _TENSOR) -> _TENSOR:
+    """y[r] = x[r] @ w[e].T of codes by rows and of weights [experts, out, in]; of like's type."""
+    return _multiply(x, x_scale, w, w_scale, offset, like)
 
 
 @product.register_fake
@@ -212,10 +220,10 @@ class _Layer(spillway_torch._Layer):
         first = 2 * turned
         if self.codes:
             return self.codes[first + 4 * (w is self.w_down) :][:2]
-        return weights(w.contiguous(), self.transposed, not turned, turned)[first : first + 2]
+        return _code_weights(w.contiguous(), self.transposed, not turned, turned)[first : first + 2]
 
     def product(self, code, scale, w, turned):
-        return product(code, scale, *self.of_weights(w, turned), self.offset, self.x)
+        return _multiply(code, scale, *self.of_weights(w, turned), self.offset, self.x)
 
     def gradient(self, left, right, gradient):
         _gradient(*left, *right, self.offset, self.rows, self.transposed, self.x.dtype, spillway_torch._into(gradient))

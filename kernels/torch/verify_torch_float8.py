@@ -217,8 +217,9 @@ def check_layer_wrong(judge, case):
         good = quiet(lambda: [near_all(other, case, name, got, want, CLOSE), near_autograd(other, name, got, near)])
         judge.holds(f"fp8 layer with {name} shifted by one is rejected by both: {good}", not any(good))
     codes = case.codes()
-    for name, wrong in (("of the next expert", [a.roll(1, 0) for a in codes]), ("with scales twice as large", [a * 2 if i % 2 else a for i, a in
-                        enumerate(codes)]), ("with the next expert's scales for dx", [a.roll(1, 0) if i == 3 else a for i, a in enumerate(codes)])):
+    turned = [a.view(torch.uint8).roll(1, 0).view(a.dtype) for a in codes]
+    for name, wrong in (("of the next expert", turned), ("with scales twice as large", [2 * a if i % 2 else a for i, a in enumerate(codes)]),
+                        ("with the next expert's scales for dx", [turned[i] if i == 3 else a for i, a in enumerate(codes)])):
         good = quiet(lambda: near_all(other, case, name, case.got(codes=wrong), want, CLOSE))
         judge.holds(f"fp8 layer by codes {name} is rejected", not good)
 
