@@ -345,7 +345,7 @@ def _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, g
         x, expert, weight = (torch.nn.functional.pad(a, (0, 0, 0, 1), value=by) for a, by in ((x, 0), (expert, -1), (weight, 0)))
     choice = _plan(expert, experts_)
     y = _experts(x, weight, w_up, w_down, b_up, *choice, list(codes), *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
-    return y[:tokens], expert[:tokens], weight[:tokens]
+    return (y, expert, weight) if tokens else (y[:0], expert[:0], weight[:0])
 
 
 def _with_bias(y, expert, weight, b_down):

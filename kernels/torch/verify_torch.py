@@ -16,8 +16,9 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import spillway_torch
+import spillway_torch_float8
 from case_torch import ACTIVATIONS, PARTS, Case, wanted_experts
-from judge_torch import Judge, copies, numbers, share_of, wanted_gemm
+from judge_torch import Judge, copies, numbers, refuses, share_of, wanted_gemm
 from verify_torch_float8 import Layer, check_float8, check_float8_operators, check_layers
 
 
@@ -206,6 +207,10 @@ def check_use(judge, device, dtype):
         own = model[1].forward.__func__
         judge.holds(f"use finds experts with {kind}", spillway_torch.use(model) == 1 and model[1].forward.__func__ is not own)
         judge.near(f"use of {kind}", model[1](case.x, case.expert, case.weight), case.wanted()[0], 2 * share_of(case.dtype))
+    plain, biased = (Experts(Layer(device, dtype, (40, 64, 32, 6, 2), True, biased=biased)) for biased in (False, True))
+    case = plain.case
+    judge.holds("fp8's use", spillway_torch_float8.use(plain) == 1 and torch.equal(plain(case.x, case.expert, case.weight), case.call()))
+    refuses(judge, "fp8 of experts with biases", "experts without", lambda: spillway_torch_float8.use(biased))
     model[1].act_fn = torch.nn.ReLU()
     judge.holds("use leaves another activation", spillway_torch._experts_of(model[1]) is None)
 
@@ -294,12 +299,7 @@ def check_refused(judge, device, dtype):
     else:
         calls.append(("fp32 on a GPU", "bf16", lambda: spillway_torch.grouped_gemm(x.float(), w.float(), good)))
     for name, words, call in calls:
-        try:
-            call()
-            said = "nothing"
-        except (RuntimeError, ValueError) as error:
-            said = str(error)
-        judge.holds(f"{name} is refused: {said}", words in said)
+        refuses(judge, name, words, call)
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------

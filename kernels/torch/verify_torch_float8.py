@@ -8,7 +8,7 @@ import torch
 import spillway_torch
 import spillway_torch_float8
 from case_torch import ACTIVATIONS, PARTS, Case, activate
-from judge_torch import Judge, numbers, share_of, wanted_gemm
+from judge_torch import Judge, numbers, refuses, share_of, wanted_gemm
 
 
 def coded(x, height, width):
@@ -249,12 +249,7 @@ def check_layer_operators(judge, case):
         refusals += [("24 columns", "a positive multiple of 16", narrow.call),
                      ("fp16", "bf16 would be right", Layer("cuda", torch.float16, (8, 32, 16, 2, 1), True).call)]
     for name, words, call in refusals:
-        try:
-            call()
-            said = "nothing"
-        except (RuntimeError, ValueError) as error:
-            said = str(error)
-        judge.holds(f"fp8 layer with {name} is refused: {said}", words in said)
+        refuses(judge, f"fp8 layer with {name}", words, call)
 
 
 def check_layers(judge, device, dtype):
