@@ -221,6 +221,37 @@ def quantize(program, judge, label, kernels, activation):
             check_quantize(program, judge, f"{label}, {kernel}, {name}", kernel, (counts, unused, width, blocks), inputs, rest, from_bf16(x))
 
 
+def test_float8_backward(program, activation, gradient, judge, label):
+    """act times weights of -1, 0 and 1, and the gradient of gate and up: bit by bit what the kernels of these alone make, coded; sums of rows."""
+    rng = np.random.default_rng(31)
+    for name, (counts, unused, ffn) in QUANTIZE_CASES.items():
+        rows, (offset, _, blocks) = sum(counts) + unused, layout(counts, unused)
+        used, pieces = offset[-1], -(-(sum(counts) + unused) * ffn // 8 // 256) or 1
+        h, d_act = drawn(rng, rows, 2 * ffn), drawn(rng, rows, ffn)
+        h[:, :ffn] = np.where(from_bf16(h[:, :ffn]) < -64, np.uint16(0xC280), h[:, :ffn])  # as above
+        weight, assignment = rng.integers(-1, 2, 3 * rows).astype(np.float32), rng.integers(0, 3 * rows, rows).astype(np.int32)
+        assignment[used:] = -(10**9)
+        factor = np.where(np.arange(rows) < used, weight[np.maximum(assignment, 0)], 1)[:, None].astype(np.float32)
+        inputs = [Array(a) for a in (offset, h, d_act, assignment, weight)]
+        at = struct.unpack("<Q", inputs[1].pointer())[0]
+        form = struct.pack("<3i2fi2Q", rows, ffn, 2 * ffn, 0.0, 0.0, 0, at, at + 2 * ffn)
+        row_sum, act, d_h = Array(shape=(-(-ffn // BLOCK), rows), dtype=np.float32), Array(shape=(rows, ffn), dtype=np.uint16), Array(h * 0)
+        scaled, d_at = Array(to_bf16(factor * from_bf16(d_act))), struct.unpack("<Q", d_h.pointer())[0]
+        activation.launch("swiglu", pieces, 256, [form, act.pointer()])
+        gradient.launch("swiglu_gradient", pieces, 256, [form, scaled.pointer(), *(struct.pack("<Q", d_at + side * 2 * ffn) for side in (0, 1))])
+        argument = [form + b"".join(a.pointer() for a in (*inputs[2:], row_sum))]
+        check_quantize(program, judge, f"{label}, slopes, {name}", "slopes_swiglu", (counts, unused, 2 * ffn, blocks), inputs, argument,
+                       from_bf16(d_h.view))
+        judge.count(f"{label}, slopes leave sums alone, {name}", problem_of([row_sum], [], [("sums", np.isnan(row_sum.view))]))
+        check_quantize(program, judge, f"{label}, weighted, {name}", "weighted_swiglu", (counts, unused, ffn, blocks), inputs, argument,
+                       factor * from_bf16(act.view))
+        terms = np.pad(from_bf16(d_act).astype(np.float64) * from_bf16(act.view), ((0, 0), (0, -ffn % BLOCK))).reshape(rows, -1, BLOCK)
+        want, scale = terms.sum(2).T, abs(terms).sum(2).T  # act is rounded here, and not there
+        near = (abs(row_sum.view - want) <= (2.0**-8 + (BLOCK + 2) * 2.0**-24) * scale) | (np.isnan(row_sum.view) & np.isnan(want))
+        near[:, used:] = np.isnan(row_sum.view[:, used:])
+        judge.count(f"{label}, sums of rows, {name}", problem_of([row_sum], [], [("sums", near)]))
+
+
 def check_quantize(program, judge, label, kernel, case, inputs, rest, values):
     counts, unused, width, blocks = case
     want = expected(values, counts, unused)
@@ -233,7 +264,7 @@ def check_quantize(program, judge, label, kernel, case, inputs, rest, values):
         return problem_of(got, inputs, [(what, same(g.view, w)) for what, g, w in zip(names, got, want)])
 
     judge.count(label, verdict())
-    if kernel in ("rows", "swiglu") and len(counts) > 1:
+    if kernel not in ("gathered", "relu2") and len(counts) > 1:
         for which, array in enumerate(got):
             kept = array.view.copy()
             array.view[...] = np.roll(kept, 1)
@@ -269,4 +300,5 @@ def test_float8_weights(program, judge, label):
 
 
 QUANTIZE_TESTS = [("float8_quantize", test_float8_quantize), ("float8_weights", test_float8_weights)]
-FLOAT8_TESTS += [*QUANTIZE_TESTS, (("float8_quantize", "swiglu"), test_float8_swiglu)]
+FLOAT8_TESTS += [*QUANTIZE_TESTS, (("float8_quantize", "swiglu"), test_float8_swiglu),
+                 (("float8_quantize", "swiglu", "swiglu_gradient"), test_float8_backward)]

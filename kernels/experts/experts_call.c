@@ -18,6 +18,8 @@ static const places places_of[SPW_EXPERTS_OPERATIONS] = {
     [SPW_EXPERTS_FLOAT8_WEIGHTS] = {"fp8 of weights", 1, 0, 4, 15},
     [SPW_EXPERTS_FLOAT8_PRODUCT] = {"fp8 product", 5, 0, 1, 0},
     [SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT] = {"fp8 weight gradient", 5, 0, 2, 3},
+    [SPW_EXPERTS_FLOAT8_ACTIVATION] = {"fp8 of an activation", 5, 13u << 1, 5, 31},
+    [SPW_EXPERTS_FLOAT8_SLOPES] = {"fp8 of an activation's gradient", 5, 0, 4, 15},
 };
 
 static spw_status check_activation(const spw_experts_call *c) {
@@ -36,10 +38,18 @@ static spw_status check_activation(const spw_experts_call *c) {
 }
 
 static spw_status check_float8(const spw_experts_call *c) {
-    const bool codes = c->operation == SPW_EXPERTS_FLOAT8_ROWS || c->operation == SPW_EXPERTS_FLOAT8_WEIGHTS;
+    const bool codes = c->operation != SPW_EXPERTS_FLOAT8_PRODUCT &&
+                       c->operation != SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT,
+               backward = c->operand[1] != NULL;
     if (codes && ((c->result[0] == NULL) != (c->result[1] == NULL) ||
                   (c->result[2] == NULL) != (c->result[3] == NULL)))
         return spw_fail(SPW_EARG, "%s: codes without scales or scales without codes; both would be right",
+                        places_of[c->operation].name);
+    if (c->operation == SPW_EXPERTS_FLOAT8_ACTIVATION &&
+        ((c->operand[3] != NULL) != backward || (c->operand[4] != NULL) != backward ||
+         (c->result[4] != NULL) != backward))
+        return spw_fail(SPW_EARG,
+                        "%s: of d_act, assignment, weight and row_sum some; all or none would be right",
                         places_of[c->operation].name);
     if (c->gathers != 0 && c->operation != SPW_EXPERTS_FLOAT8_ROWS)
         return spw_fail(SPW_EARG, "%s: rows that are gathered; rows in order would be right",
@@ -81,9 +91,10 @@ static spw_status check_places(const spw_experts_call *c) {
     if ((c->operation == SPW_EXPERTS_WEIGHT_GRADIENT || c->operation == SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT) &&
         (c->result[0] == NULL) == (c->result[1] == NULL))
         return spw_fail(SPW_EARG, "weight gradient: either dw or main would be right");
-    const spw_status status = check_strides(c);
-    if (status != SPW_OK) return status;
-    return is_float8(c->operation) ? check_float8(c) : check_activation(c);
+    spw_status status = check_strides(c);
+    if (status == SPW_OK) status = check_activation(c);
+    if (status == SPW_OK && is_float8(c->operation)) status = check_float8(c);
+    return status;
 }
 
 #if !defined(SPW_EXPERTS_GPU)

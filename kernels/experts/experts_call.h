@@ -25,6 +25,10 @@
  * fp8: codes of e4m3 with fp32 scales of blocks of 128 (reference/float8.h), by rows, by columns and of weights in both layouts. Codes and
  * scales of a kind are both there, or neither.
  *   FLOAT8_ROWS      x, -, offset, assignment?                             by rows: code, scale?; by columns: code, scale?
+ *   FLOAT8_ACTIVATION  h, d_act?, offset, assignment?, weight? fp32        as FLOAT8_ROWS, of act, in columns; row_sum as DOWN_GRADIENT
+ *                    The last two operands and d_act are there for a backward pass alone: then it is act times the rows' weights
+ *   FLOAT8_SLOPES    h, d_act, offset, assignment, weight fp32             as FLOAT8_ROWS, of d_h; in: columns of act
+ *                    d_act [rows][in]: the gradient of act before the rows' weights
  *   FLOAT8_WEIGHTS   w                                                     [out][in]: code, scale?; [in][out]: code, scale?
  *   FLOAT8_PRODUCT   x, w [experts][out][in], offset, scales of x, of w    y
  *   FLOAT8_WEIGHT_GRADIENT   x, dy by columns, offset, scales of x, of dy  dw?, main? fp32, which grows where dw is NULL */
@@ -41,10 +45,12 @@ typedef enum spw_experts_operation {
     SPW_EXPERTS_FLOAT8_WEIGHTS,
     SPW_EXPERTS_FLOAT8_PRODUCT,
     SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT,
+    SPW_EXPERTS_FLOAT8_ACTIVATION,
+    SPW_EXPERTS_FLOAT8_SLOPES,
     SPW_EXPERTS_OPERATIONS
 } spw_experts_operation;
 
-/* Of UP and DOWN_GRADIENT: reference/swiglu.h. All but RELU2 have a gate: w of UP and h have 2 ffn columns. bias [experts][out]. */
+/* Of UP, DOWN_GRADIENT and the two of fp8: reference/swiglu.h. All but RELU2 have a gate: w of UP and h have 2 ffn columns. bias [experts][out]. */
 typedef enum spw_experts_activation {
     SPW_EXPERTS_SWIGLU,
     SPW_EXPERTS_GEGLU,
@@ -60,7 +66,7 @@ typedef enum spw_experts_element {
     SPW_EXPERTS_ELEMENTS
 } spw_experts_element;
 
-enum { SPW_EXPERTS_OPERANDS = 6, SPW_EXPERTS_RESULTS = 4 };
+enum { SPW_EXPERTS_OPERANDS = 6, SPW_EXPERTS_RESULTS = 5 };
 enum { SPW_EXPERTS_PLAN_CHUNK = 1024, SPW_EXPERTS_ROW_SUM_TILE = 128 }; /* of scratch and of row_sum, above */
 
 typedef struct spw_experts_call {
@@ -86,6 +92,14 @@ static inline spw_swiglu spw_experts_swiglu(const spw_experts_call *c) {
                         .alpha = c->alpha,
                         .plain = c->activation == SPW_EXPERTS_RELU2 ? SPW_RELU2 : SPW_GATED,
                         .gate = c->activation == SPW_EXPERTS_GEGLU ? SPW_GATE_GELU : SPW_GATE_SILU};
+}
+/* Where number i of a row's gate is, i times `step`, and how far its up; h has `wide` columns. */
+typedef struct spw_experts_gate {
+    size_t ffn, wide, step, up;
+} spw_experts_gate;
+static inline spw_experts_gate spw_experts_gate_of(const spw_experts_call *c, size_t ffn) {
+    const bool gated = c->activation != SPW_EXPERTS_RELU2;
+    return (spw_experts_gate){ffn, gated ? 2 * ffn : ffn, c->pairs ? 2 : 1, !gated ? 0 : c->pairs ? 1 : ffn};
 }
 /* Element i of an array of the call's type, on a CPU. */
 float spw_experts_number(const spw_experts_call *c, const void *from, size_t i);

@@ -243,16 +243,6 @@ static void weight_gradient(scratch *s, const spw_experts_call *c) {
         for (size_t i = 0; i < result.width; i++) main[row_at(result, r) + i] += dw[r * result.width + i];
 }
 
-/* Where number i of a row's gate is, and how far its up; h is `wide` columns. */
-typedef struct gate_place {
-    size_t ffn, wide, step, up;
-} gate_place;
-
-static gate_place places_of_gate(const spw_experts_call *c, size_t ffn) {
-    const bool gated = c->activation != SPW_EXPERTS_RELU2;
-    return (gate_place){ffn, gated ? 2 * ffn : ffn, c->pairs ? 2 : 1, !gated ? 0 : c->pairs ? 1 : ffn};
-}
-
 static void add_bias(const spw_experts_call *c, const size_t *offset, float *h) {
     for (size_t e = 0; c->operand[4] != NULL && e < c->experts; e++)
         for (size_t r = offset[e]; r < offset[e + 1]; r++)
@@ -262,7 +252,8 @@ static void add_bias(const spw_experts_call *c, const size_t *offset, float *h) 
 
 static void up(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
-    const gate_place g = places_of_gate(c, c->activation == SPW_EXPERTS_RELU2 ? c->out : c->out / 2);
+    const spw_experts_gate g =
+        spw_experts_gate_of(c, c->activation == SPW_EXPERTS_RELU2 ? c->out : c->out / 2);
     const int32_t *from = c->gathers != 0 ? c->operand[3] : NULL;
     if (s->status == SPW_OK) s->status = check_assignment(c, from, c->tokens * c->top_k);
     const layout h_rows = rows_of(s, "h", c->out, c->stride.h), act_rows = result_of(s, c, g.ffn);
@@ -288,7 +279,7 @@ typedef struct down_layouts {
 /* One of them; s: the sums of dy w. */
 static void down_gradient_row(const spw_experts_call *c, down_layouts l, size_t r, float weight,
                               const float *s) {
-    const gate_place g = places_of_gate(c, c->in);
+    const spw_experts_gate g = spw_experts_gate_of(c, c->in);
     const spw_swiglu kind = spw_experts_swiglu(c);
     for (size_t i = 0; i < g.ffn; i++) {
         const size_t h = r * l.h.row + i * g.step, at = r * l.d_h.row + i * g.step;
@@ -309,7 +300,7 @@ static void down_gradient(scratch *s, const spw_experts_call *c) {
     const int32_t *assignment = c->operand[3];
     const float *weight = c->operand[5];
     if (s->status == SPW_OK) s->status = check_assignment(c, assignment, c->tokens * c->top_k);
-    const size_t wide = places_of_gate(c, c->in).wide;
+    const size_t wide = spw_experts_gate_of(c, c->in).wide;
     const down_layouts l = {rows_of(s, "h", wide, c->stride.h), rows_of(s, "d_h", wide, c->stride.d_h),
                             result_of(s, c, c->in)};
     const float *dy =

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "reference/float8.h"
 #include "reference/grouped_gemm.h"
+#include "reference/swiglu.h"
 
 #include <string.h>
 
@@ -40,27 +41,105 @@ static spw_status offsets(const spw_experts_call *c, arrays *a) {
     return SPW_OK;
 }
 
+/* Codes of the rows in `left`, in the forms that are wanted. */
+static void code(const spw_experts_call *c, const arrays *a, size_t width) {
+    if (c->result[0] != NULL)
+        spw_float8_quantize_rows(a->left, a->offset[c->experts], width, c->result[0], c->result[1]);
+    if (c->result[2] != NULL)
+        spw_float8_quantize_columns((spw_float8_groups){c->experts, c->rows, a->offset}, a->left, width,
+                                    c->result[2], c->result[3]);
+}
+
+static spw_status check_assignment(const spw_experts_call *c, const int32_t *assignment, size_t used) {
+    for (size_t r = 0; assignment != NULL && r < used; r++)
+        if (assignment[r] < 0 || (size_t)assignment[r] >= c->tokens * c->top_k)
+            return spw_fail(SPW_EARG, "assignment[%zu] is %d; 0 to %zu would be right", r, (int)assignment[r],
+                            c->tokens * c->top_k - 1);
+    return SPW_OK;
+}
+
 static spw_status code_rows(const spw_experts_call *c, arrays *a) {
     spw_status status = SPW_OK;
     const int32_t *assignment = c->gathers != 0 ? c->operand[3] : NULL;
     SPW_TRY(offsets(c, a));
-    SPW_TRY(room(1, c->rows, c->in, &a->left));
     const size_t used = a->offset[c->experts];
+    SPW_TRY(check_assignment(c, assignment, used));
+    SPW_TRY(room(1, c->rows, c->in, &a->left));
     for (size_t r = 0; r < used; r++) {
-        if (assignment != NULL && (assignment[r] < 0 || (size_t)assignment[r] >= c->tokens * c->top_k))
-            return spw_fail(SPW_EARG, "assignment[%zu] is %d; 0 to %zu would be right", r, (int)assignment[r],
-                            c->tokens * c->top_k - 1);
         const size_t from = assignment == NULL ? r : (size_t)assignment[r] / c->top_k;
         for (size_t i = 0; i < c->in; i++)
             a->left[r * c->in + i] = spw_experts_number(c, c->operand[0], from * c->in + i);
     }
-    if (c->result[0] != NULL) spw_float8_quantize_rows(a->left, used, c->in, c->result[0], c->result[1]);
-    if (c->result[2] != NULL)
-        spw_float8_quantize_columns((spw_float8_groups){c->experts, c->rows, a->offset}, a->left, c->in,
-                                    c->result[2], c->result[3]);
+    code(c, a, c->in);
 cleanup:
     return status;
 }
+
+/* --- Activations --- */
+
+/* As it would be stored. */
+static float rounded(const spw_experts_call *c, float value) {
+    union {
+        float single;
+        uint16_t half;
+    } stored;
+    spw_experts_put(c, &stored, 0, value);
+    return spw_experts_number(c, &stored, 0);
+}
+
+/* A row of act into `left`, times the row's weight in a backward pass; parts of that weight's gradient. */
+static void act_row(const spw_experts_call *c, size_t r, const float *gate, const float *up, float *left) {
+    const float *weight = c->operand[4];
+    float *sum = c->result[4];
+    spw_ref_swiglu(spw_experts_swiglu(c), c->in, gate, up, left, NULL);
+    for (size_t i = 0; sum != NULL && i < c->in; i++) {
+        float *part = sum + i / SPW_EXPERTS_ROW_SUM_TILE * c->rows + r;
+        *part = (i % SPW_EXPERTS_ROW_SUM_TILE == 0 ? 0 : *part) +
+                left[i] * spw_experts_number(c, c->operand[1], r * c->in + i);
+    }
+    const float factor = weight == NULL ? 1 : weight[((const int32_t *)c->operand[3])[r]];
+    for (size_t i = 0; i < c->in; i++) left[i] = rounded(c, factor * left[i]);
+}
+
+/* Of d_h, where gate and up lie. */
+static void slope_row(const spw_experts_call *c, size_t r, float *gate, float *up, float *left) {
+    const spw_experts_gate g = spw_experts_gate_of(c, c->in);
+    const float weight = ((const float *)c->operand[4])[((const int32_t *)c->operand[3])[r]];
+    for (size_t i = 0; i < c->in; i++) {
+        const float d = weight * spw_experts_number(c, c->operand[1], r * c->in + i);
+        spw_ref_swiglu_gradient(spw_experts_swiglu(c), 1, gate + i, up + i, &d,
+                                (spw_swiglu_gradients){gate + i, up + i, NULL});
+        if (g.up != 0) left[i * g.step + g.up] = rounded(c, up[i]);
+        left[i * g.step] = rounded(c, gate[i]);
+    }
+}
+
+static spw_status code_activation(const spw_experts_call *c, arrays *a) {
+    spw_status status = SPW_OK;
+    const spw_experts_gate g = spw_experts_gate_of(c, c->in);
+    const bool slopes = c->operation == SPW_EXPERTS_FLOAT8_SLOPES;
+    const size_t width = slopes ? g.wide : g.ffn;
+    SPW_TRY(offsets(c, a));
+    SPW_TRY(check_assignment(c, c->operand[3], a->offset[c->experts]));
+    SPW_TRY(room(1, c->rows, width, &a->left));
+    SPW_TRY(room(2, 1, c->in, &a->right));
+    float *gate = a->right, *up = gate + c->in;
+    for (size_t r = 0; r < a->offset[c->experts]; r++) {
+        for (size_t i = 0; i < c->in; i++) {
+            gate[i] = spw_experts_number(c, c->operand[0], r * g.wide + i * g.step);
+            up[i] = spw_experts_number(c, c->operand[0], r * g.wide + i * g.step + g.up);
+        }
+        if (slopes)
+            slope_row(c, r, gate, up, a->left + r * width);
+        else
+            act_row(c, r, gate, up, a->left + r * width);
+    }
+    code(c, a, width);
+cleanup:
+    return status;
+}
+
+/* --- Weights --- */
 
 /* Codes and scales as w lies, or of its transpose, which are the same numbers. */
 static void code_weights_of(const spw_experts_call *c, size_t expert, bool turned, float *w, void *codes,
@@ -83,6 +162,8 @@ static spw_status code_weights(const spw_experts_call *c, arrays *a) {
     }
     return status;
 }
+
+/* --- Products --- */
 
 static spw_status product(const spw_experts_call *c, arrays *a) {
     spw_status status = SPW_OK;
@@ -127,16 +208,16 @@ cleanup:
 }
 
 spw_status spw_experts_float8_cpu(const spw_experts_call *c) {
+    static spw_status (*const works[SPW_EXPERTS_OPERATIONS])(const spw_experts_call *, arrays *) = {
+        [SPW_EXPERTS_FLOAT8_ROWS] = code_rows,
+        [SPW_EXPERTS_FLOAT8_WEIGHTS] = code_weights,
+        [SPW_EXPERTS_FLOAT8_PRODUCT] = product,
+        [SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT] = weight_gradient,
+        [SPW_EXPERTS_FLOAT8_ACTIVATION] = code_activation,
+        [SPW_EXPERTS_FLOAT8_SLOPES] = code_activation,
+    };
     arrays a = {NULL, NULL, NULL, NULL};
-    spw_status status = SPW_OK;
-    if (c->operation == SPW_EXPERTS_FLOAT8_ROWS)
-        status = code_rows(c, &a);
-    else if (c->operation == SPW_EXPERTS_FLOAT8_WEIGHTS)
-        status = code_weights(c, &a);
-    else if (c->operation == SPW_EXPERTS_FLOAT8_PRODUCT)
-        status = product(c, &a);
-    else
-        status = weight_gradient(c, &a);
+    const spw_status status = works[c->operation](c, &a);
     leave(&a);
     return status;
 }

@@ -142,6 +142,8 @@ spw_status spw_experts_gpu(const spw_experts_call *c) {
         [SPW_EXPERTS_FLOAT8_WEIGHTS] = spw_experts_float8_gpu,
         [SPW_EXPERTS_FLOAT8_PRODUCT] = spw_experts_float8_gpu,
         [SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT] = spw_experts_float8_gpu,
+        [SPW_EXPERTS_FLOAT8_ACTIVATION] = spw_experts_float8_gpu,
+        [SPW_EXPERTS_FLOAT8_SLOPES] = spw_experts_float8_gpu,
     };
     spw_status status = SPW_OK;
     SPW_TRY(check(c));

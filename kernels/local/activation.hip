@@ -17,28 +17,15 @@ template <int FORM> GPU_DEVICE void act_of(const spw_swiglu_gpu &s, long row, in
 
 /* d_gate, d_up: as gate and up. */
 template <int FORM>
-GPU_DEVICE void slopes_of(const spw_swiglu_gpu &s, long row, int piece, const gpu_bf16x8 *d_act,
-                          gpu_bf16x8 *d_gate, gpu_bf16x8 *d_up) {
+GPU_DEVICE void store_slopes(const spw_swiglu_gpu &s, long row, int piece, const spw_bf16 *d_act,
+                             gpu_bf16x8 *d_gate, gpu_bf16x8 *d_up) {
     const eight<FORM> of(s, row, piece);
-    const gpu_bf16x8 d = d_act[row * (s.ffn / 8) + piece];
-    gpu_bf16x8 first, second;
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        const float dv = gpu_from_bf16(d.v[j]);
-        if (of.ONE) {
-            first.v[j] = gpu_to_bf16(of.gate[j] > 0 ? dv * (2 * of.gate[j]) : 0);
-            continue;
-        }
-        const swiglu_point p = of.point(s, j);
-        const float slope = 1 + p.gate * p.alpha * p.rest, to_gate = dv * p.up * p.sigmoid * slope,
-                    to_up = dv * p.gate * p.sigmoid;
-        gpu_bf16x8 &gates = of.PAIRS && j >= 4 ? second : first, &ups = of.PAIRS && j < 4 ? first : second;
-        gates.v[of.PAIRS ? 2 * (j % 4) : j] = gpu_to_bf16(p.gate_cut ? 0 : to_gate);
-        ups.v[of.PAIRS ? 2 * (j % 4) + 1 : j] = gpu_to_bf16(p.up_cut ? 0 : to_up);
-    }
-    store_eight(d_gate + of.at, first);
-    if (of.PAIRS) store_eight(d_gate + of.at + 1, second);
-    if (!of.ONE && !of.PAIRS) store_eight(d_up + of.at, second);
+    float d[8];
+    load_eight(d_act, row * (s.ffn / 8) + piece, 1, d);
+    const slopes_eight slopes = slopes_of(s, of, d);
+    store_eight(d_gate + of.at, slopes.first);
+    if (of.PAIRS) store_eight(d_gate + of.at + 1, slopes.second);
+    if (!of.ONE && !of.PAIRS) store_eight(d_up + of.at, slopes.second);
 }
 
 GPU_KERNEL(THREADS) activation(spw_swiglu_gpu s, spw_bf16 *act) {
@@ -57,8 +44,7 @@ activation_gradient(spw_swiglu_gpu s, const spw_bf16 *d_act, spw_bf16 *d_gate, s
     const long i = (long)gpu_block() * THREADS + gpu_thread(), row = i / pieces;
     const int piece = (int)(i % pieces);
     if (row >= s.rows) return;
-#define CALL(form) \
-    slopes_of<form>(s, row, piece, (const gpu_bf16x8 *)d_act, (gpu_bf16x8 *)d_gate, (gpu_bf16x8 *)d_up)
+#define CALL(form) store_slopes<form>(s, row, piece, d_act, (gpu_bf16x8 *)d_gate, (gpu_bf16x8 *)d_up)
     OF_FORM(CALL)
 #undef CALL
 }

@@ -31,6 +31,21 @@ int spw_launch_float8_gathered(spw_float8_gpu q, const spw_bf16 *x, const int *a
 /* The rows are those that spw_launch_activation would write, rounded to bf16; s.rows and s.ffn are q's. */
 int spw_launch_float8_activation(spw_float8_gpu q, spw_swiglu_gpu s, gpu_stream stream);
 
+/* Backward through the activation s: d_act [rows][ffn] is its gradient before a row's factor, which is weight[assignment[r]]. What is made is
+ * rounded to bf16 once, then coded.
+ *   slopes     factor d_act through the activation, laid out as gate and up; width is s.stride
+ *   weighted   factor act, width ffn: what the gradient of the second product's weights reads;
+ *              row_sum [ceil(ffn / 128)][rows]: parts of sum d_act act, the factor's gradient, in fp32 */
+typedef struct spw_float8_backward_gpu {
+    spw_swiglu_gpu s;
+    const spw_bf16 *d_act;
+    const int *assignment;
+    const float *weight;
+    float *row_sum;
+} spw_float8_backward_gpu;
+int spw_launch_float8_slopes(spw_float8_gpu q, spw_float8_backward_gpu b, gpu_stream stream);
+int spw_launch_float8_weighted(spw_float8_gpu q, spw_float8_backward_gpu b, gpu_stream stream);
+
 /* Weights [experts][rows][columns] in bf16 to codes and scales [experts][ceil(rows / 128)][ceil(columns / 128)] of
  * spw_float8_quantize_tiles and to their transposes [experts][columns][rows] and [..][ceil(columns / 128)][ceil(rows / 128)], which are
  * exact. The fp8 products want codes with the sum's dimension contiguous: the forward pass [out][in], the input gradient [in][out], so a step

@@ -44,26 +44,62 @@ GPU_DEVICE gpu_bytes16 packed(const gpu_bf16x8 &x) {
     return words;
 }
 
-/* Where rows come from: eight numbers of a row. */
+/* Where rows come from: eight numbers of a row. A source with SUMS also has a share of a sum along the row. */
 struct plain_rows {
+    static constexpr bool SUMS = false;
     const spw_bf16 *x;
     int width;
-    GPU_MEMBER gpu_bytes16 operator()(long row, int piece) const {
+    GPU_MEMBER gpu_bytes16 operator()(long row, int piece, float &) const {
         return ((const gpu_bytes16 *)x)[row * (width / 8) + piece];
     }
 };
 struct gathered_rows {
+    static constexpr bool SUMS = false;
     const spw_bf16 *x;
     const int *assignment;
     int width, top_k;
-    GPU_MEMBER gpu_bytes16 operator()(long row, int piece) const {
+    GPU_MEMBER gpu_bytes16 operator()(long row, int piece, float &) const {
         return ((const gpu_bytes16 *)x)[(long)(assignment[row] / top_k) * (width / 8) + piece];
     }
 };
 template <int FORM> struct activated_rows {
+    static constexpr bool SUMS = false;
     const spw_swiglu_gpu &s;
-    GPU_MEMBER gpu_bytes16 operator()(long row, int piece) const {
+    GPU_MEMBER gpu_bytes16 operator()(long row, int piece, float &) const {
         return packed(act_eight<FORM>(s, row, piece));
+    }
+};
+/* The same times the row's factor, and the factor's gradient. */
+template <int FORM> struct weighted_rows {
+    static constexpr bool SUMS = true;
+    const spw_float8_backward_gpu &b;
+    GPU_MEMBER gpu_bytes16 operator()(long row, int piece, float &share) const {
+        const eight<FORM> of(b.s, row, piece);
+        const float factor = b.weight[b.assignment[row]];
+        float d[8];
+        load_eight(b.d_act, row * (b.s.ffn / 8) + piece, 1, d);
+        gpu_bf16x8 out;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const float act = act_one(b.s, of, j);
+            share = __builtin_fmaf(d[j], act, share);
+            out.v[j] = gpu_to_bf16(factor * act);
+        }
+        return packed(out);
+    }
+};
+/* Gradients of gate and up. A piece of these lies where one of gate and up does: which of act's eight it belongs to follows. */
+template <int FORM> struct slope_rows {
+    static constexpr bool SUMS = false;
+    const spw_float8_backward_gpu &b;
+    GPU_MEMBER gpu_bytes16 operator()(long row, int piece, float &) const {
+        typedef eight<FORM> form;
+        const int across = b.s.ffn / 8, of_act = form::PAIRS ? piece / 2 : piece % across;
+        float d[8];
+        load_eight(b.d_act, row * across + of_act, b.weight[b.assignment[row]], d);
+        const slopes_eight slopes = slopes_of(b.s, form(b.s, row, of_act), d);
+        const bool second = form::PAIRS ? piece % 2 != 0 : piece >= across;
+        return packed(second && !form::ONE ? slopes.second : slopes.first);
     }
 };
 
@@ -102,6 +138,14 @@ GPU_DEVICE void code_column(const spw_float8_gpu &q, const float8_tile &t, const
     if (half == 0) q.column_scale[t.block * (long)q.width + column] = scale;
 }
 
+/* The sum of what the lanes of a row have, to part `column` / 128 of it. */
+GPU_DEVICE void store_sum(const spw_float8_backward_gpu &b, float share, long row, int column) {
+#pragma unroll
+    for (int step = 1; step < PIECES; step *= 2) share += gpu_shuffle_float(share, gpu_lane() ^ step);
+    if (row >= 0 && column % FLOAT8_BLOCK == 0)
+        b.row_sum[(long)(column / FLOAT8_BLOCK) * b.s.rows + row] = share;
+}
+
 template <typename SOURCE> GPU_DEVICE void quantize(const spw_float8_gpu &q, const SOURCE &source) {
     alignas(16) __shared__ unsigned numbers[FLOAT8_BLOCK * ROW_WORDS];
     const float8_tile t = tile_of(q);
@@ -111,7 +155,10 @@ template <typename SOURCE> GPU_DEVICE void quantize(const spw_float8_gpu &q, con
     for (int i = 0; i < SHARES; i++) {
         const int row = gpu_thread() / PIECES + i * (THREADS / PIECES);
         const bool there = row < t.count;
-        const gpu_bytes16 x = there && column < q.width ? source(t.row + row, column / 8) : gpu_zeros16();
+        float share = 0;
+        const gpu_bytes16 x =
+            there && column < q.width ? source(t.row + row, column / 8, share) : gpu_zeros16();
+        if constexpr (SOURCE::SUMS) store_sum(source.b, share, there ? t.row + row : -1, column);
         if (q.code != nullptr) code_row(q, x, there ? t.row + row : -1, column);
         *(gpu_bytes16 *)(numbers + row * ROW_WORDS + piece * 4) = x;
     }
@@ -138,21 +185,22 @@ GPU_KERNEL(THREADS)
 float8_gathered(spw_float8_gpu q, const spw_bf16 *x, const int *assignment, int top_k) {
     quantize(q, gathered_rows{x, assignment, q.width, top_k});
 }
-GPU_KERNEL(THREADS) float8_swiglu(spw_float8_gpu q, spw_swiglu_gpu s) {
-    quantize(q, activated_rows<SPW_FORM_SWIGLU>{s});
-}
-GPU_KERNEL(THREADS) float8_swiglu_pairs(spw_float8_gpu q, spw_swiglu_gpu s) {
-    quantize(q, activated_rows<SPW_FORM_SWIGLU_PAIRS>{s});
-}
-GPU_KERNEL(THREADS) float8_geglu(spw_float8_gpu q, spw_swiglu_gpu s) {
-    quantize(q, activated_rows<SPW_FORM_GEGLU>{s});
-}
-GPU_KERNEL(THREADS) float8_geglu_pairs(spw_float8_gpu q, spw_swiglu_gpu s) {
-    quantize(q, activated_rows<SPW_FORM_GEGLU_PAIRS>{s});
-}
-GPU_KERNEL(THREADS) float8_relu2(spw_float8_gpu q, spw_swiglu_gpu s) {
-    quantize(q, activated_rows<SPW_FORM_RELU2>{s});
-}
+#define OF_ACTIVATION(form, name) \
+    GPU_KERNEL(THREADS) float8_##name(spw_float8_gpu q, spw_swiglu_gpu s) { \
+        quantize(q, activated_rows<form>{s}); \
+    } \
+    GPU_KERNEL(THREADS) float8_weighted_##name(spw_float8_gpu q, spw_float8_backward_gpu b) { \
+        quantize(q, weighted_rows<form>{b}); \
+    } \
+    GPU_KERNEL(THREADS) float8_slopes_##name(spw_float8_gpu q, spw_float8_backward_gpu b) { \
+        quantize(q, slope_rows<form>{b}); \
+    }
+OF_ACTIVATION(SPW_FORM_SWIGLU, swiglu)
+OF_ACTIVATION(SPW_FORM_SWIGLU_PAIRS, swiglu_pairs)
+OF_ACTIVATION(SPW_FORM_GEGLU, geglu)
+OF_ACTIVATION(SPW_FORM_GEGLU_PAIRS, geglu_pairs)
+OF_ACTIVATION(SPW_FORM_RELU2, relu2)
+#undef OF_ACTIVATION
 
 #if GPU_HOST
 static unsigned tiles_of(spw_float8_gpu q) {
@@ -171,10 +219,25 @@ int spw_launch_float8_gathered(spw_float8_gpu q, const spw_bf16 *x, const int *a
     return (int)cudaGetLastError();
 }
 
+/* Kernels by spw_activation_form. */
+#define BY_FORM(name) \
+    { name##swiglu, name##swiglu_pairs, name##geglu, name##geglu_pairs, name##relu2 }
+
 int spw_launch_float8_activation(spw_float8_gpu q, spw_swiglu_gpu s, gpu_stream stream) {
-    void (*const kernels[])(spw_float8_gpu, spw_swiglu_gpu) = {
-        float8_swiglu, float8_swiglu_pairs, float8_geglu, float8_geglu_pairs, float8_relu2};
+    void (*const kernels[])(spw_float8_gpu, spw_swiglu_gpu) = BY_FORM(float8_);
     if (tiles_of(q) > 0) kernels[s.form]<<<tiles_of(q), THREADS, 0, stream>>>(q, s);
+    return (int)cudaGetLastError();
+}
+
+int spw_launch_float8_weighted(spw_float8_gpu q, spw_float8_backward_gpu b, gpu_stream stream) {
+    void (*const kernels[])(spw_float8_gpu, spw_float8_backward_gpu) = BY_FORM(float8_weighted_);
+    if (tiles_of(q) > 0) kernels[b.s.form]<<<tiles_of(q), THREADS, 0, stream>>>(q, b);
+    return (int)cudaGetLastError();
+}
+
+int spw_launch_float8_slopes(spw_float8_gpu q, spw_float8_backward_gpu b, gpu_stream stream) {
+    void (*const kernels[])(spw_float8_gpu, spw_float8_backward_gpu) = BY_FORM(float8_slopes_);
+    if (tiles_of(q) > 0) kernels[b.s.form]<<<tiles_of(q), THREADS, 0, stream>>>(q, b);
     return (int)cudaGetLastError();
 }
 #endif

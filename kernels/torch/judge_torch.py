@@ -30,6 +30,16 @@ class Judge:
             print(f"failed: {what}")
 
 
+def refuses(judge, name, words, call):
+    """`words` are in what the call is refused with."""
+    try:
+        call()
+        said = "nothing"
+    except (RuntimeError, ValueError) as error:
+        said = str(error)
+    judge.holds(f"{name} is refused: {said}", words in said)
+
+
 def numbers(*shape, dtype, device, scale=1.0, grad=True):
     return (torch.randn(*shape, dtype=torch.float32, device=device) * scale).to(dtype).requires_grad_(grad)
 

@@ -9,101 +9,19 @@
 
 docs/torch.md says what is fused, what it costs and where it ran.
 """
-import ctypes
 import types
 import typing
 
 import torch
 
-_OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums",
-               "float8_rows", "float8_weights", "float8_product", "float8_weight_gradient")
-_PRODUCTS = ("forward", "input_gradient", "weight_gradient", "up", "down_gradient")  # first two operands and a result may be views
+from spillway_torch_call import expect, is_view, register, run, widths  # noqa: F401: register is for those who import this
+
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
-_ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # the same
-_library = None
-
-
-class _Call(ctypes.Structure):
-    _fields_ = ([(name, ctypes.c_int) for name in ("operation", "device", "element", "transposed", "gathers", "activation", "pairs",
-                                                       "multiprocessors")]
-                + [(name, ctypes.c_float) for name in ("limit", "alpha")]
-                + [(name, ctypes.c_size_t) for name in ("experts", "rows", "in", "out", "tokens", "top_k")]
-                + [("stride_" + name, ctypes.c_size_t) for name in ("left", "right", "result", "expert", "h", "d_h")]
-                + [("operand", ctypes.c_void_p * 6), ("result", ctypes.c_void_p * 4), ("stream", ctypes.c_void_p)])
-
-
-def register(library):
-    """Loads what `bash kernels/build.sh torch-cuda`, `torch-amd` or `torch` builds; once, before the first call."""
-    global _library
-    loaded = ctypes.CDLL(library)
-    if not hasattr(loaded, "spw_torch_run"):
-        raise ValueError(f"{library} has no spw_torch_run; what `kernels/build.sh torch` builds would be right")
-    loaded.spw_torch_run.restype = ctypes.c_char_p
-    loaded.spw_torch_run.argtypes = [ctypes.POINTER(_Call)]
-    _library = loaded
-
-
-def _is_view(array):
-    """Rows that products take where they are: each contiguous, none over another, on a GPU from 16 bytes to 16 bytes."""
-    if array.is_contiguous():
-        return True
-    (*experts, rows, width), (*apart, row, one) = array.shape, array.stride()
-    if one != 1 or row < width or len(experts) > 1:
-        return False
-    if experts and experts[0] > 1:  # one behind the other, or their rows side by side
-        if apart[0] < width or not (apart[0] >= (rows - 1) * row + width or (experts[0] - 1) * apart[0] + width <= row):
-            return False
-    return array.device.type == "cpu" or (array.data_ptr() % 16 == 0 and all(stride % 8 == 0 for stride in (*apart, row)))
-
-
-def _strides(**arrays):
-    """From row to row, and of three dimensions from expert to expert; nothing of what is packed."""
-    said = {}
-    for name, array in arrays.items():
-        if not array.is_contiguous():
-            said["stride_" + name] = array.stride(-2) if array.shape[-2] > 1 else array.shape[-1]
-            if array.dim() == 3 and array.shape[0] > 1:
-                said["stride_expert"] = array.stride(0)
-    return said
-
-
-def _run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
-    if _library is None:
-        raise RuntimeError("no library; spillway_torch.register(\"libspillway_torch.so\") first would be right")
-    if dtype not in _ELEMENTS:
-        raise ValueError(f"{dtype}; bfloat16 or float16, on a CPU also float32, would be right")
-    views = ()
-    if operation in _PRODUCTS:
-        operands = (*(a if _is_view(a) else a.contiguous() for a in operands[:2]), *operands[2:])
-        result = results[1] if operation in ("up", "down_gradient") or results[0] is None else results[0]
-        views = (*operands[:2], result)
-        sizes.update(_strides(left=views[0], right=views[1], result=result))
-    for array in (*operands, *results):
-        taken = array is None or array.is_contiguous() or (any(array is view for view in views) and _is_view(array))
-        if not taken or (array is not None and array.device != device):
-            raise ValueError(f"an array of {tuple(array.shape)} on {array.device} with strides {array.stride()}; contiguous on {device} "
-                             "would be right")
-    call = _Call(operation=_OPERATIONS.index(operation), device=-1, element=_ELEMENTS.index(dtype), **sizes)
-    call.operand = (ctypes.c_void_p * 6)(*(None if a is None else a.data_ptr() for a in operands))
-    call.result = (ctypes.c_void_p * 4)(*(None if a is None else a.data_ptr() for a in results))
-    if device.type == "cpu":
-        message = _library.spw_torch_run(ctypes.byref(call))
-    else:
-        with torch.cuda.device(device):
-            call.device, call.stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
-            message = _library.spw_torch_run(ctypes.byref(call))
-    if message is not None:
-        raise RuntimeError(message.decode())
-
-
-def _widths(w, transposed):
-    """in, out of weights [experts][in][out], transposed [experts][out][in]."""
-    return (w.shape[2], w.shape[1]) if transposed else (w.shape[1], w.shape[2])
 
 
 def _sizes(w, transposed, rows, multiprocessors):
-    inner, out = _widths(w, transposed)
+    inner, out = widths(w, transposed)
     return {"experts": w.shape[0], "rows": rows, "in": inner, "out": out, "transposed": transposed, "multiprocessors": multiprocessors}
 
 
@@ -113,48 +31,43 @@ def _limit(multiprocessors):
     return int(multiprocessors)
 
 
-def _expect(array, shape, what, dtype=None):
-    if tuple(array.shape) != tuple(shape) or (dtype is not None and array.dtype != dtype):
-        raise ValueError(f"{what} is {array.dtype} {tuple(array.shape)}; {dtype or array.dtype} {tuple(shape)} would be right")
-
-
 # ---- grouped GEMM -----------------------------------------------------------------------------------------------------
 @torch.library.custom_op("spillway::grouped_gemm", mutates_args=())
 def _gemm(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, transposed: bool, multiprocessors: int = 0) -> torch.Tensor:
-    inner, out = _widths(w, transposed)
-    _expect(x, (x.shape[0], inner), "x", w.dtype), _expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
+    inner, out = widths(w, transposed)
+    expect(x, (x.shape[0], inner), "x", w.dtype), expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
     y = x.new_empty(x.shape[0], out)
-    _run("forward", (x, w, offset), (y,), device=x.device, dtype=x.dtype,
-         **_sizes(w, transposed, x.shape[0], multiprocessors))
+    run("forward", (x, w, offset), (y,), device=x.device, dtype=x.dtype,
+        **_sizes(w, transposed, x.shape[0], multiprocessors))
     return y
 
 
 @_gemm.register_fake
 def _(x, w, offset, transposed, multiprocessors=0):
-    return x.new_empty(x.shape[0], _widths(w, transposed)[1])
+    return x.new_empty(x.shape[0], widths(w, transposed)[1])
 
 
 @torch.library.custom_op("spillway::grouped_gemm_dx", mutates_args=())
 def _gemm_dx(dy: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, transposed: bool, multiprocessors: int = 0) -> torch.Tensor:
-    inner, out = _widths(w, transposed)
-    _expect(dy, (dy.shape[0], out), "dy", w.dtype)
+    inner, out = widths(w, transposed)
+    expect(dy, (dy.shape[0], out), "dy", w.dtype)
     dx = dy.new_empty(dy.shape[0], inner)
-    _run("input_gradient", (dy, w, offset), (dx,), device=dy.device, dtype=dy.dtype,
-         **_sizes(w, transposed, dy.shape[0], multiprocessors))
+    run("input_gradient", (dy, w, offset), (dx,), device=dy.device, dtype=dy.dtype,
+        **_sizes(w, transposed, dy.shape[0], multiprocessors))
     return dx
 
 
 @_gemm_dx.register_fake
 def _(dy, w, offset, transposed, multiprocessors=0):
-    return dy.new_empty(dy.shape[0], _widths(w, transposed)[0])
+    return dy.new_empty(dy.shape[0], widths(w, transposed)[0])
 
 
 @torch.library.custom_op("spillway::grouped_gemm_dw", mutates_args=())
 def _gemm_dw(x: torch.Tensor, dy: torch.Tensor, offset: torch.Tensor, transposed: bool, multiprocessors: int = 0) -> torch.Tensor:
-    _expect(dy, (x.shape[0], dy.shape[1]), "dy", x.dtype)
+    expect(dy, (x.shape[0], dy.shape[1]), "dy", x.dtype)
     dw = x.new_empty(offset.shape[0] - 1, *((dy.shape[1], x.shape[1]) if transposed else (x.shape[1], dy.shape[1])))
-    _run("weight_gradient", (x, dy, offset), (dw,), device=x.device, dtype=x.dtype,
-         **_sizes(dw, transposed, x.shape[0], multiprocessors))
+    run("weight_gradient", (x, dy, offset), (dw,), device=x.device, dtype=x.dtype,
+        **_sizes(dw, transposed, x.shape[0], multiprocessors))
     return dw
 
 
@@ -184,10 +97,10 @@ _gemm.register_autograd(_gemm_backward, setup_context=_gemm_setup)
 @torch.library.custom_op("spillway::grouped_gemm_out", mutates_args=("out",))
 def _gemm_out(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, out: torch.Tensor, transposed: bool,
               multiprocessors: int = 0) -> None:
-    inner, wide = _widths(w, transposed)
-    _expect(x, (x.shape[0], inner), "x", w.dtype), _expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
-    _expect(out, (x.shape[0], wide), "out", x.dtype)
-    _run("forward", (x, w, offset), (out,), device=x.device, dtype=x.dtype, **_sizes(w, transposed, x.shape[0], multiprocessors))
+    inner, wide = widths(w, transposed)
+    expect(x, (x.shape[0], inner), "x", w.dtype), expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
+    expect(out, (x.shape[0], wide), "out", x.dtype)
+    run("forward", (x, w, offset), (out,), device=x.device, dtype=x.dtype, **_sizes(w, transposed, x.shape[0], multiprocessors))
 
 
 @_gemm_out.register_fake
@@ -229,11 +142,11 @@ def grouped_mm(x, w, *, offs):
 # ---- which row is whose ----------------------------------------------------------------------------------------------
 @torch.library.custom_op("spillway::expert_plan", mutates_args=())
 def _plan(expert: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    _expect(expert, expert.shape, "expert", torch.int32)
+    expect(expert, expert.shape, "expert", torch.int32)
     choices = expert.numel()
     row, assignment = torch.empty_like(expert), expert.new_empty(choices)
     offset, scratch = expert.new_empty(experts + 1), expert.new_empty(experts * (-(-choices // _PLAN_CHUNK) + 1))
-    _run("plan", (expert,), (row, assignment, offset, scratch), device=expert.device, experts=experts, rows=choices,
+    run("plan", (expert,), (row, assignment, offset, scratch), device=expert.device, experts=experts, rows=choices,
          tokens=expert.shape[0], top_k=expert.shape[1])
     return row, assignment, offset
 
@@ -245,7 +158,8 @@ def _(expert, experts):
 
 # ---- a whole expert layer --------------------------------------------------------------------------------------------
 class _Activation:
-    """What stands between the products; operators take it as numbers: kind, pairs, limit, alpha; then multiprocessors."""
+    """What stands between the products; operators take it as numbers: kind, pairs, limit, alpha; then multiprocessors, and whose products
+    (_LAYERS)."""
 
     def __init__(self, numbers):
         self.kind, self.pairs, self.limit, self.alpha = int(numbers[0]), int(numbers[1]), numbers[2], numbers[3]
@@ -257,24 +171,25 @@ class _Activation:
 
 
 class _Layer:
-    """The products of one layer and one batch; `choice` is the plan: row, assignment, offset."""
+    """The products of one layer and one batch; `choice` is the plan: row, assignment, offset. codes: of the weights, in fp8 alone."""
 
-    def __init__(self, x, w_up, w_down, b_up, choice, transposed, gathers, activation):
+    def __init__(self, x, w_up, w_down, b_up, choice, transposed, gathers, activation, codes=()):
+        self.codes = codes
         self.x, self.w_up, self.w_down, self.b_up, self.transposed, self.gathers = x, w_up, w_down, b_up, transposed, gathers
         self.row, self.assignment, self.offset = choice
         self.rows, (self.tokens, self.top_k) = self.assignment.shape[0], self.row.shape
-        self.hidden, self.wide = _widths(w_up, transposed)
+        self.hidden, self.wide = widths(w_up, transposed)
         self.activation = _Activation(activation)
         self.ffn = self.wide // self.activation.columns
-        _expect(x, (self.tokens, self.hidden), "x", w_up.dtype)
-        _expect(w_down, (w_up.shape[0], *((self.hidden, self.ffn) if transposed else (self.ffn, self.hidden))), "w_down", w_up.dtype)
+        expect(x, (self.tokens, self.hidden), "x", w_up.dtype)
+        expect(w_down, (w_up.shape[0], *((self.hidden, self.ffn) if transposed else (self.ffn, self.hidden))), "w_down", w_up.dtype)
         if b_up is not None:
-            _expect(b_up, (w_up.shape[0], self.wide), "b_up", w_up.dtype)
+            expect(b_up, (w_up.shape[0], self.wide), "b_up", w_up.dtype)
 
     def run(self, operation, operands, results, w=None, **sizes):
         if w is not None:
             sizes.update(_sizes(w, self.transposed, self.rows, self.activation.multiprocessors))
-        _run(operation, operands, results, device=self.x.device, dtype=self.x.dtype,
+        run(operation, operands, results, device=self.x.device, dtype=self.x.dtype,
              **{"rows": self.rows, "tokens": self.tokens, "top_k": self.top_k, **sizes})
 
     def by_row(self, array):
@@ -287,28 +202,34 @@ class _Layer:
         h, act = self.x.new_empty(self.rows, self.wide), self.x.new_empty(self.rows, self.ffn)
         self.run("up", (self.by_row(self.x), self.w_up, self.offset, self.assignment, self.b_up), (h, act), self.w_up,
                  gathers=int(self.gathers), **self.activation.sizes())
-        y_rows, y = self.x.new_empty(self.rows, self.hidden), self.x.new_empty(self.x.shape)
+        y_rows = self.x.new_empty(self.rows, self.hidden)
         self.run("forward", (act, self.w_down, self.offset), (y_rows,), self.w_down)
-        self.run("combine", (y_rows, self.row, weight), (y,), **{"in": self.hidden})
-        return y, h
+        return self.by_token(y_rows, weight), h
+
+    def by_token(self, rows, weight=None):
+        """Sums of the rows of a token, times their weights."""
+        sums = self.x.new_empty(self.x.shape)
+        self.run("combine", (rows, self.row, weight), (sums,), **{"in": self.hidden})
+        return sums
+
+    def by_choice(self, row_sum, weight):
+        """Gradients of the weights from parts of each row's."""
+        d_weight = torch.empty_like(weight)
+        self.run("row_sums", (row_sum, self.row), (d_weight,), out=row_sum.shape[0])
+        return d_weight
 
     def backward(self, dy, weight, h, d_up, d_down):
         """dx, d_weight and d_b_up, which is empty without a bias; d_up and d_down are written, or grow."""
-        grows = isinstance(d_up, _Grows)
-        parts = -(-self.ffn // _ROW_SUM_TILE)
         d_h, act = torch.empty_like(h), h.new_empty(self.rows, self.ffn)
-        row_sum = h.new_empty(parts, self.rows, dtype=torch.float32)
+        row_sum = h.new_empty(-(-self.ffn // _ROW_SUM_TILE), self.rows, dtype=torch.float32)
         dy_rows, x_rows = self.by_row(dy), self.by_row(self.x)
         self.run("down_gradient", (dy_rows, self.w_down, self.offset, self.assignment, h, weight), (d_h, act, row_sum), self.w_down,
                  gathers=int(self.gathers), **self.activation.sizes())
-        into = (lambda grown: (None, grown.array)) if grows else (lambda written: (written, None))
-        self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), into(d_down), self.w_down, gathers=2 * self.gathers)
-        self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), into(d_up), self.w_up, gathers=int(self.gathers))
-        dx_rows, dx, d_weight = h.new_empty(self.rows, self.hidden), h.new_empty(self.x.shape), torch.empty_like(weight)
+        self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), _into(d_down), self.w_down, gathers=2 * self.gathers)
+        self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), _into(d_up), self.w_up, gathers=int(self.gathers))
+        dx_rows = h.new_empty(self.rows, self.hidden)
         self.run("input_gradient", (d_h, self.w_up, self.offset), (dx_rows,), self.w_up)
-        self.run("combine", (dx_rows, self.row, None), (dx,), **{"in": self.hidden})
-        self.run("row_sums", (row_sum, self.row), (d_weight,), out=parts)
-        return dx, d_weight, self.bias_gradient(d_h)
+        return self.by_token(dx_rows), self.by_choice(row_sum, weight), self.bias_gradient(d_h)
 
     def bias_gradient(self, d_h):
         """Sums of d_h by expert: the weights' gradient of eight columns of ones, the fewest that there are."""
@@ -325,26 +246,38 @@ class _Grows:
         self.array = array
 
 
-_TENSOR, _MAYBE, _NUMBERS = torch.Tensor, typing.Optional[torch.Tensor], typing.List[float]
+def _into(gradient):
+    """Results of a weight gradient: what is written, what grows."""
+    return (None, gradient.array) if isinstance(gradient, _Grows) else (gradient, None)
+
+
+_LAYERS = {0: _Layer}  # by the last of an activation's numbers; spillway_torch_float8 adds its own
+_TENSOR, _MAYBE, _NUMBERS, _ARRAYS = torch.Tensor, typing.Optional[torch.Tensor], typing.List[float], typing.List[torch.Tensor]
+
+
+def _layer_of(*arrays, activation, codes):
+    """Of x, w_up, w_down, b_up, choice, transposed and gathers."""
+    return _LAYERS[int(activation[5])](*arrays, activation, codes)
 
 
 @torch.library.custom_op("spillway::experts", mutates_args=())
 def _experts(x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE, row: _TENSOR, assignment: _TENSOR, offset: _TENSOR,
-             main_up: _MAYBE, main_down: _MAYBE, transposed: bool, gathers: bool, activation: _NUMBERS) -> tuple[_TENSOR, _TENSOR]:
-    return _Layer(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation).forward(weight)
+             codes: _ARRAYS, main_up: _MAYBE, main_down: _MAYBE, transposed: bool, gathers: bool,
+             activation: _NUMBERS) -> tuple[_TENSOR, _TENSOR]:
+    return _layer_of(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation=activation, codes=codes).forward(weight)
 
 
 @_experts.register_fake
-def _(x, weight, w_up, w_down, b_up, row, assignment, offset, main_up, main_down, transposed, gathers, activation):
-    return x.new_empty(x.shape), x.new_empty(assignment.shape[0], _widths(w_up, transposed)[1])
+def _(x, weight, w_up, w_down, b_up, row, assignment, offset, codes, main_up, main_down, transposed, gathers, activation):
+    return x.new_empty(x.shape), x.new_empty(assignment.shape[0], widths(w_up, transposed)[1])
 
 
 @torch.library.custom_op("spillway::experts_backward", mutates_args=())
 def _experts_backward(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE, row: _TENSOR,
-                      assignment: _TENSOR, offset: _TENSOR, transposed: bool, gathers: bool,
+                      assignment: _TENSOR, offset: _TENSOR, codes: _ARRAYS, transposed: bool, gathers: bool,
                       activation: _NUMBERS) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR, _TENSOR]:
     d_up, d_down = w_up.new_empty(w_up.shape), w_down.new_empty(w_down.shape)
-    layer = _Layer(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation)
+    layer = _layer_of(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation=activation, codes=codes)
     return *layer.backward(dy, weight, h, d_up, d_down), d_up, d_down
 
 
@@ -353,45 +286,46 @@ def _empty_bias(b_up, x):
 
 
 @_experts_backward.register_fake
-def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, transposed, gathers, activation):
+def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, codes, transposed, gathers, activation):
     return (x.new_empty(x.shape), torch.empty_like(weight), _empty_bias(b_up, x), w_up.new_empty(w_up.shape),
             w_down.new_empty(w_down.shape))
 
 
 @torch.library.custom_op("spillway::experts_backward_add", mutates_args=("main_up", "main_down"))
 def _experts_backward_add(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE,
-                          row: _TENSOR, assignment: _TENSOR, offset: _TENSOR, transposed: bool, gathers: bool, activation: _NUMBERS,
-                          main_up: _TENSOR, main_down: _TENSOR) -> tuple[_TENSOR, _TENSOR, _TENSOR]:
-    _expect(main_up, w_up.shape, "main_up", torch.float32), _expect(main_down, w_down.shape, "main_down", torch.float32)
-    layer = _Layer(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation)
+                          row: _TENSOR, assignment: _TENSOR, offset: _TENSOR, codes: _ARRAYS, transposed: bool, gathers: bool,
+                          activation: _NUMBERS, main_up: _TENSOR, main_down: _TENSOR) -> tuple[_TENSOR, _TENSOR, _TENSOR]:
+    expect(main_up, w_up.shape, "main_up", torch.float32), expect(main_down, w_down.shape, "main_down", torch.float32)
+    layer = _layer_of(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation=activation, codes=codes)
     return layer.backward(dy, weight, h, _Grows(main_up), _Grows(main_down))
 
 
 @_experts_backward_add.register_fake
-def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, transposed, gathers, activation, main_up, main_down):
+def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, codes, transposed, gathers, activation, main_up, main_down):
     return x.new_empty(x.shape), torch.empty_like(weight), _empty_bias(b_up, x)
 
 
 def _experts_setup(ctx, inputs, output):
-    *saved, main_up, main_down, ctx.transposed, ctx.gathers, ctx.activation = inputs
+    *saved, codes, main_up, main_down, ctx.transposed, ctx.gathers, ctx.activation = inputs
     ctx.main = None if main_up is None else (main_up, main_down)  # they change between forward and backward, so they are not saved
     ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(output[1], *saved)
+    ctx.save_for_backward(output[1], *saved, *codes)
 
 
 def _experts_gradient(ctx, dy, _):
-    arguments = (dy, *ctx.saved_tensors, ctx.transposed, ctx.gathers, ctx.activation)
+    kept, codes = ctx.saved_tensors[:9], list(ctx.saved_tensors[9:])
+    arguments = (dy, *kept, codes, ctx.transposed, ctx.gathers, ctx.activation)
     if ctx.main is None:
         dx, d_weight, d_bias, *d_w = _experts_backward(*arguments)
     else:
         dx, d_weight, d_bias, *d_w = *_experts_backward_add(*arguments, *ctx.main), None, None
-    return dx, d_weight, *d_w, d_bias if ctx.saved_tensors[5] is not None else None, *[None] * 8
+    return dx, d_weight, *d_w, d_bias if kept[5] is not None else None, *[None] * 3, [None] * len(codes), *[None] * 5
 
 
 _experts.register_autograd(_experts_gradient, setup_context=_experts_setup)
 
 
-def _activation_numbers(activation, interleaved, limit, alpha, multiprocessors=0):
+def _activation_numbers(activation, interleaved, limit, alpha, multiprocessors=0, products=0):
     if activation not in _ACTIVATIONS:
         raise ValueError(f"activation {activation!r}; one of {', '.join(_ACTIVATIONS)} would be right")
     if limit is not None and (activation != "swiglu" or not limit > 0):
@@ -399,12 +333,24 @@ def _activation_numbers(activation, interleaved, limit, alpha, multiprocessors=0
     if interleaved and activation == "relu2":
         raise ValueError("interleaved relu2, which has one matrix; interleaved=False would be right")
     return [float(_ACTIVATIONS.index(activation)), float(bool(interleaved)), float(limit or 0), float(alpha),
-            float(_limit(multiprocessors))]
+            float(_limit(multiprocessors)), float(products)]
+
+
+def _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, gathers, numbers, codes=()):
+    """The layer but for b_down; choices and weights too, as operators take them."""
+    experts_, tokens = w_up.shape[0], x.shape[0]
+    expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
+    weight = weight.to(torch.float32).contiguous()
+    if tokens == 0:  # a rank to which nothing came: one token that chose nobody
+        x, expert, weight = (torch.nn.functional.pad(a, (0, 0, 0, 1), value=by) for a, by in ((x, 0), (expert, -1), (weight, 0)))
+    choice = _plan(expert, experts_)
+    y = _experts(x, weight, w_up, w_down, b_up, *choice, list(codes), *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
+    return (y, expert, weight) if tokens else (y[:0], expert[:0], weight[:0])
 
 
 def _with_bias(y, expert, weight, b_down):
     """y and each choice's weight times its expert's bias, a product of [tokens, experts] by PyTorch."""
-    _expect(b_down, (b_down.shape[0], y.shape[1]), "b_down", y.dtype)
+    expect(b_down, (b_down.shape[0], y.shape[1]), "b_down", y.dtype)
     share = torch.zeros(y.shape[0], b_down.shape[0], dtype=torch.float32, device=y.device)
     share = share.scatter_add(1, expert.clamp(min=0).long(), torch.where(expert < 0, 0, weight))
     return (y.float() + share @ b_down.float()).to(y.dtype)
@@ -432,12 +378,8 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
 
     x, w_up, w_down, the gradient of the result and main_grads may be views as grouped_gemm takes them; other main_grads are refused.
     """
-    experts_ = w_up.shape[0]
     numbers = _activation_numbers(activation, interleaved, limit, alpha, multiprocessors)
-    expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
-    weight = weight.to(torch.float32).contiguous()
-    choice = _plan(expert, experts_)
-    y = _experts(x, weight, w_up, w_down, b_up, *choice, *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
+    y, expert, weight = _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, gathers, numbers)
     return y if b_down is None else _with_bias(y, expert, weight, b_down)
 
 
@@ -469,20 +411,26 @@ def _experts_of(module):
     columns = 1 if single else 2
     # Shapes say which way gate and up lie, but not where there is one matrix: there transformers' mark does, which is the opposite of ours.
     for transposed in (not getattr(module, "is_transposed", False),) if single else (True, False):
-        (hidden, wide), (ffn, back) = _widths(up, transposed), _widths(down, transposed)
+        (hidden, wide), (ffn, back) = widths(up, transposed), widths(down, transposed)
         if wide == columns * ffn and back == hidden and up.shape[0] == down.shape[0]:
             return first, {**keywords, "transposed": transposed}
     return None
 
 
-def _experts_forward(self, hidden_states, top_k_index, top_k_weights):
-    first, keywords = _experts_of(self)
-    biases = {name: getattr(self, where, None) for name, where in (("b_up", first + "_bias"), ("b_down", "down_proj_bias"))}
-    y = experts(hidden_states, top_k_index, top_k_weights, getattr(self, first), self.down_proj, **biases, **keywords)
-    return y.to(hidden_states.dtype)
+def _forward_by(experts_):
+    """An experts module's forward, by `experts` of here or of spillway_torch_float8. A bias that is None is not spoken of."""
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        first, keywords = _experts_of(self)
+        for name, where in (("b_up", first + "_bias"), ("b_down", "down_proj_bias")):
+            if getattr(self, where, None) is not None:
+                keywords[name] = getattr(self, where)
+        y = experts_(hidden_states, top_k_index, top_k_weights, getattr(self, first), self.down_proj, **keywords)
+        return y.to(hidden_states.dtype)
+
+    return forward
 
 
-def use(model):
+def use(model, by=experts):
     """Lets every module of `model` that holds experts as transformers does (gate_up_proj [experts, 2 ffn, hidden] or [experts, hidden, 2 ffn],
     down_proj, SiLU or GELU by tanh; gpt-oss; up_proj and squared ReLU; called with tokens, choices and weights) compute by `experts`.
     Returns how many; ValueError where there is none."""
@@ -491,5 +439,5 @@ def use(model):
         raise ValueError("no module with gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn] and an activation of "
                          f"{', '.join(_ACTIVATIONS)}")
     for module in found:
-        module.forward = types.MethodType(_experts_forward, module)
+        module.forward = types.MethodType(_forward_by(by), module)
     return len(found)

@@ -16,10 +16,10 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import spillway_torch
-from judge_torch import Judge, copies, numbers, share_of, wanted_gemm
-from verify_torch_float8 import check_float8, check_float8_operators
-
-silu = torch.nn.functional.silu
+import spillway_torch_float8
+from case_torch import ACTIVATIONS, PARTS, Case, wanted_experts
+from judge_torch import Judge, copies, numbers, refuses, share_of, wanted_gemm
+from verify_torch_float8 import Layer, check_float8, check_float8_operators, check_layers
 
 
 # ---- grouped GEMM -----------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def check_views(judge, device, dtype):
                 answers.append((y.detach(), a.grad, b.grad))
             for part, one, other in zip(("y", "dx", "dw"), *answers):
                 judge.holds(f"{name}, {'[out][in]' if transposed else '[in][out]'}: {part}", torch.equal(one, other))
-        judge.holds("no copy of views", all(spillway_torch._is_view(a) for a in (apart(x, 32), apart(w, 16), side_by_side)))
+        judge.holds("no copy of views", all(spillway_torch.is_view(a) for a in (apart(x, 32), apart(w, 16), side_by_side)))
         both = x.new_full((43, 2 * 48 + 16), -1)
         for place, column in ((0, 0), (1, 56)):
             half = both[:, column : column + 48]
@@ -106,99 +106,6 @@ def check_layer_views(judge, case):
 
 
 # ---- layers ----------------------------------------------------------------------------------------------------------
-ACTIVATIONS = [{}, {"interleaved": True}, {"interleaved": True, "limit": 1.5}, {"limit": 0.75, "alpha": 1.3}, {"activation": "geglu"},
-               {"activation": "geglu", "interleaved": True}, {"activation": "relu2"}]
-
-
-def activate(h, activation="swiglu", interleaved=False, limit=None, alpha=1.702):
-    """By PyTorch's own operators, in h's type."""
-    if activation == "relu2":
-        return h.relu() ** 2
-    gate, up = (h[:, ::2], h[:, 1::2]) if interleaved else h.chunk(2, 1)
-    if activation == "geglu":
-        return torch.nn.functional.gelu(gate, approximate="tanh") * up
-    if limit is None:
-        return silu(gate) * up
-    gate, up = torch.where(gate > limit, limit, gate), torch.where(up.abs() > limit, limit * up.sign(), up)
-    return gate * torch.sigmoid(alpha * gate) * (up + 1)
-
-
-def expert_acts(x, expert, w_up, w_down, transposed, b_up=None, stored=None, **activation):
-    """Expert by expert in fp64: its number, its tokens and which of their choices it is, what stands between the products, and [ffn, hidden] of
-    the second. stored: the type that gate and up are stored in, of which it follows whether a limit cuts them."""
-    for e in range(w_up.shape[0]):
-        up, down = (w_up[e].t(), w_down[e].t()) if transposed else (w_up[e], w_down[e])
-        token, k = (expert == e).nonzero(as_tuple=True)
-        h = x[token] @ up
-        h = h if b_up is None else h + b_up[e]
-        if stored is not None:
-            h = h + (h.to(stored).to(h.dtype) - h).detach()
-        yield e, token, k, activate(h, **activation), down
-
-
-def wanted_experts(x, expert, weight, w_up, w_down, transposed, b_up=None, b_down=None, **how):
-    y = torch.zeros_like(x)
-    for e, token, k, act, down in expert_acts(x, expert, w_up, w_down, transposed, b_up, **how):
-        one = act @ down
-        y = y.index_add(0, token, (one if b_down is None else one + b_down[e]) * weight[token, k][:, None])
-    return y
-
-
-class Case:
-    def __init__(self, device, dtype, shape, transposed, absent=0.0, activation=None, biased=False):
-        tokens, hidden, ffn, experts, top_k = shape
-        self.transposed, self.dtype, self.activation = transposed, dtype, activation or {}
-        turn = (lambda a: a.transpose(1, 2).contiguous().detach().requires_grad_()) if transposed else (lambda a: a)
-        wide = ffn if self.activation.get("activation") == "relu2" else 2 * ffn
-        self.x = numbers(tokens, hidden, dtype=dtype, device=device)
-        self.w_up = turn(numbers(experts, hidden, wide, dtype=dtype, device=device, scale=hidden ** -0.5))
-        self.w_down = turn(numbers(experts, ffn, hidden, dtype=dtype, device=device, scale=ffn ** -0.5))
-        self.biases = {"b_up": numbers(experts, wide, dtype=dtype, device=device),
-                       "b_down": numbers(experts, hidden, dtype=dtype, device=device)} if biased else {}
-        self.weight = torch.rand(tokens, top_k, device=device).requires_grad_()
-        self.expert = torch.rand(tokens, experts, device=device).topk(top_k).indices
-        self.expert[torch.rand(tokens, top_k, device=device) < absent] = -1
-        self.dy = torch.randn(tokens, hidden, device=device).to(dtype)
-        self.name = (f"{tokens} x {hidden}, {experts} experts of {ffn}, top-{top_k}, {dtype} {'[out][in]' if transposed else '[in][out]'}"
-                     f"{f', {self.activation}' if self.activation else ''}{', biases' if biased else ''}")
-
-    def leaves(self):
-        return self.x, self.weight, self.w_up, self.w_down, *self.biases.values()
-
-    def call(self, **more):
-        return spillway_torch.experts(self.x, self.expert, self.weight, self.w_up, self.w_down, transposed=self.transposed, **self.biases,
-                                      **self.activation, **more)
-
-    def wanted(self):
-        """y, and gradients of x, weight, w_up and w_down, and of biases."""
-        leaves, dy = copies(*self.leaves()), self.dy.double().cpu()
-        x, weight, w_up, w_down, *biases = leaves
-        b_up, b_down = biases or (None, None)
-        how = {"stored": self.dtype if self.activation.get("limit") else None, **self.activation}
-        y = wanted_experts(x, self.expert.cpu(), weight, w_up, w_down, self.transposed, b_up, b_down, **how)
-        y.backward(dy)
-        self.weight_terms = torch.zeros_like(weight, requires_grad=False)
-        for e, token, k, act, down in expert_acts(x, self.expert.cpu(), w_up, w_down, self.transposed, b_up, **how):
-            terms = (act * (dy[token] @ down.t())).norm(dim=1)
-            self.weight_terms[token, k] = (terms if b_down is None else terms.hypot(dy[token] @ b_down[e])).detach()
-        return y, *(leaf.grad for leaf in leaves)
-
-    def near(self, judge, what, got, want, share):
-        """All that wanted() says."""
-        for part, one, right in zip(PARTS, got, want):
-            judge.near(f"{what}: {part}", one, right, share, self.weight_terms if part == "d_weight" else None)
-
-    def got(self, call=None, **more):
-        for leaf in self.leaves():
-            leaf.grad = None
-        y = (call or self.call)(**more)
-        y.backward(self.dy)
-        return y, *(leaf.grad for leaf in self.leaves())
-
-
-PARTS = ("y", "dx", "d_weight", "d_w_up", "d_w_down", "d_b_up", "d_b_down")
-
-
 def check_experts(judge, case, gathers):
     want, share = case.wanted(), 2 * share_of(case.dtype)
     case.near(judge, f"experts {case.name}, gathers={gathers}", case.got(gathers=gathers), want, share)
@@ -251,7 +158,7 @@ def check_operators(judge, case):
     plan, ops = (row, assignment, offset), torch.ops.spillway
     how = (case.transposed, True, spillway_torch._activation_numbers("swiglu", True, 1.5, 1.702))
     bias = numbers(*case.w_up.shape[:2], dtype=case.dtype, device=case.x.device)
-    h = ops.experts(*case.leaves(), bias, *plan, None, None, *how)[1].detach()
+    h = ops.experts(*case.leaves(), bias, *plan, [], None, None, *how)[1].detach()
     bare = [leaf.detach() for leaf in (*case.leaves(), bias)]
     main = [torch.zeros_like(w, dtype=torch.float32) for w in bare[2:4]]
     for operator, arguments in (
@@ -260,10 +167,10 @@ def check_operators(judge, case):
             (ops.grouped_gemm_dx, (dy, case.w_down.detach(), offset, case.transposed)) if not case.transposed else
             (ops.grouped_gemm_dx, (dy, bare[3], offset, True)),
             (ops.grouped_gemm_dw, (rows.detach(), dy, offset, case.transposed)),
-            (ops.experts, (*case.leaves(), bias, *plan, None, None, *how)),
-            (ops.experts, (*case.leaves(), None, *plan, None, None, *how)),
-            (ops.experts_backward, (case.dy, h, *bare, *plan, *how)),
-            (ops.experts_backward_add, (case.dy, h, *bare, *plan, *how, *main))):
+            (ops.experts, (*case.leaves(), bias, *plan, [], None, None, *how)),
+            (ops.experts, (*case.leaves(), None, *plan, [], None, None, *how)),
+            (ops.experts_backward, (case.dy, h, *bare, *plan, [], *how)),
+            (ops.experts_backward_add, (case.dy, h, *bare, *plan, [], *how, *main))):
         said = torch.library.opcheck(operator, arguments, raise_exception=False,
                                      test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"))
         judge.holds(f"opcheck {operator}: {said}", set(said.values()) == {"SUCCESS"})
@@ -300,6 +207,10 @@ def check_use(judge, device, dtype):
         own = model[1].forward.__func__
         judge.holds(f"use finds experts with {kind}", spillway_torch.use(model) == 1 and model[1].forward.__func__ is not own)
         judge.near(f"use of {kind}", model[1](case.x, case.expert, case.weight), case.wanted()[0], 2 * share_of(case.dtype))
+    plain, biased = (Experts(Layer(device, dtype, (40, 64, 32, 6, 2), True, biased=biased)) for biased in (False, True))
+    case = plain.case
+    judge.holds("fp8's use", spillway_torch_float8.use(plain) == 1 and torch.equal(plain(case.x, case.expert, case.weight), case.call()))
+    refuses(judge, "fp8 of experts with biases", "experts without", lambda: spillway_torch_float8.use(biased))
     model[1].act_fn = torch.nn.ReLU()
     judge.holds("use leaves another activation", spillway_torch._experts_of(model[1]) is None)
 
@@ -388,17 +299,13 @@ def check_refused(judge, device, dtype):
     else:
         calls.append(("fp32 on a GPU", "bf16", lambda: spillway_torch.grouped_gemm(x.float(), w.float(), good)))
     for name, words, call in calls:
-        try:
-            call()
-            said = "nothing"
-        except (RuntimeError, ValueError) as error:
-            said = str(error)
-        judge.holds(f"{name} is refused: {said}", words in said)
+        refuses(judge, name, words, call)
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
 LAYERS = [("fine-7b", 24576, 1536, 256, 128, 8), ("fine-30b", 32768, 4096, 512, 128, 8), ("qwen3-30b-a3b", 4096, 2048, 768, 128, 8),
-          ("fine-120b", 32768, 4096, 1024, 128, 8)]
+          ("fine-120b", 32768, 4096, 1024, 128, 8), ("fine-120b-k4", 32768, 4096, 2048, 64, 4),
+          ("deepseek-v3, 32 experts", 8192, 7168, 2048, 32, 8), ("deepseek-v3, 4 experts", 8192, 7168, 2048, 4, 4)]
 
 
 def plain_torch(x, expert, weight, w_up, w_down):
@@ -407,34 +314,48 @@ def plain_torch(x, expert, weight, w_up, w_down):
     ends = torch.bincount(expert.reshape(-1), minlength=w_up.shape[0]).cumsum(0).to(torch.int32)
     token = order // expert.shape[1]
     gate, up = torch.nn.functional.grouped_mm(x[token], w_up.transpose(1, 2), offs=ends).chunk(2, 1)
-    y = torch.nn.functional.grouped_mm(silu(gate) * up, w_down.transpose(1, 2), offs=ends)
+    y = torch.nn.functional.grouped_mm(torch.nn.functional.silu(gate) * up, w_down.transpose(1, 2), offs=ends)
     y = y * weight.reshape(-1)[order][:, None].to(y.dtype)
     return torch.zeros_like(x).index_add(0, token, y)
 
 
+def timed(case, call):
+    """Milliseconds of a forward and of a backward pass, and MiB that stay between them beside y."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+    for leaf in case.leaves():
+        leaf.grad = None
+    before = torch.cuda.memory_allocated()
+    events[0].record()
+    y = call()
+    events[1].record()
+    kept = torch.cuda.memory_allocated() - before - y.numel() * y.element_size()
+    y.backward(case.dy)
+    events[2].record()
+    events[2].synchronize()
+    return events[0].elapsed_time(events[1]), events[1].elapsed_time(events[2]), kept / 2 ** 20
+
+
 def measure(runs):
-    print("layer,who,forward ms,backward ms")
-    for name, tokens, hidden, ffn, experts, top_k in LAYERS:
-        case = Case("cuda", torch.bfloat16, (tokens, hidden, ffn, experts, top_k), True)
-        calls = {"ours, gathers": lambda: case.call(gathers=True), "ours, copies": lambda: case.call(gathers=False),
-                 "torch": lambda: plain_torch(case.x, case.expert, case.weight, case.w_up, case.w_down)}
-        times = {who: ([], []) for who in calls}
+    print("layer,who,forward ms,backward ms,kept MiB")
+    for name, *shape in LAYERS:
+        case = Layer("cuda", torch.bfloat16, shape, True)
+        codes, main = case.codes(), [torch.zeros_like(w, dtype=torch.float32) for w in (case.w_up, case.w_down)]
+        bf16 = lambda **more: Case.call(case, **more)  # noqa: E731
+        calls = {"bf16, gathers": bf16, "bf16, copies": lambda: bf16(gathers=False), "bf16, main_grads": lambda: bf16(main_grads=main),
+                 "fp8": case.call, "fp8, codes of weights given": lambda: case.call(codes=codes),
+                 "fp8, codes given, main_grads": lambda: case.call(codes=codes, main_grads=main),
+                 "torch, bf16": lambda: plain_torch(case.x, case.expert, case.weight, case.w_up, case.w_down)}
+        times = {who: [] for who in calls}
         for run in range(runs + 2):
             for who, call in calls.items():
-                events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-                for leaf in case.leaves():
-                    leaf.grad = None
-                events[0].record()
-                y = call()
-                events[1].record()
-                y.backward(case.dy)
-                events[2].record()
-                events[2].synchronize()
+                took = timed(case, call)
                 if run > 1:
-                    for place in range(2):
-                        times[who][place].append(events[place].elapsed_time(events[place + 1]))
-        for who, (forward, backward) in times.items():
-            print(f"{name},\"{who}\",{statistics.median(forward):.3f},{statistics.median(backward):.3f}", flush=True)
+                    times[who].append(took)
+        for who, took in times.items():
+            forward, backward, kept = (statistics.median(of) for of in zip(*took))
+            print(f"\"{name}\",\"{who}\",{forward:.3f},{backward:.3f},{kept:.0f}", flush=True)
+        del case, codes, main, calls, bf16
+        torch.cuda.empty_cache()
 
 
 def main():
@@ -459,7 +380,7 @@ def main():
         case = Case(device, dtype, (40, 64, 32, 6, 2), True)
         check_activations(judge, device, dtype)
         if codes:
-            check_float8_operators(judge, device, dtype)
+            check_float8_operators(judge, device, dtype), check_layers(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
         check_multiprocessors(judge, case)
         check_views(judge, device, dtype), check_layer_views(judge, case)

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SEED_NUMBERS = 71, SEED_POWERS, SEED_ROUTING, SEED_ASSIGNMENT, TOP_K = 3 };
+enum { SEED_NUMBERS = 71, SEED_POWERS, SEED_ROUTING, SEED_ASSIGNMENT, SEED_WEIGHT, TOP_K = 3 };
 
 typedef struct float8_case {
     const char *name;
@@ -31,8 +31,8 @@ static const float8_case cases[] = {
     {"deepseek-v3, 256 rows an expert", 32, 8192, 7168, SPW_ROUTING_ZIPF, 2},
 };
 
-/* Where rows come from. */
-typedef enum source { PLAIN, GATHERED, ACTIVATED } source;
+/* Where rows come from; the last two are of a backward pass. */
+typedef enum source { PLAIN, GATHERED, ACTIVATED, WEIGHTED, SLOPES } source;
 
 /* A launch, or one that is wrong on purpose. */
 typedef struct launch {
@@ -42,19 +42,32 @@ typedef struct launch {
     float limit;
     bool rows, columns; /* forms of codes that are wanted */
     void (*spoil)(spw_float8_gpu *q);
+    void (*spoil_backward)(spw_float8_backward_gpu *b);
 } launch;
 
 static const launch launches[] = {
-    {"rows", PLAIN, SPW_FORM_SWIGLU, 0, true, true, NULL},
-    {"rows, by rows alone", PLAIN, SPW_FORM_SWIGLU, 0, true, false, NULL},
-    {"rows, by columns alone", PLAIN, SPW_FORM_SWIGLU, 0, false, true, NULL},
-    {"gathered rows", GATHERED, SPW_FORM_SWIGLU, 0, true, true, NULL},
-    {"SwiGLU", ACTIVATED, SPW_FORM_SWIGLU, 0, true, true, NULL},
-    {"clamped SwiGLU", ACTIVATED, SPW_FORM_SWIGLU, 2, true, true, NULL},
-    {"SwiGLU in pairs", ACTIVATED, SPW_FORM_SWIGLU_PAIRS, 0, true, true, NULL},
-    {"GeGLU", ACTIVATED, SPW_FORM_GEGLU, 0, true, true, NULL},
-    {"GeGLU in pairs", ACTIVATED, SPW_FORM_GEGLU_PAIRS, 0, true, true, NULL},
-    {"squared ReLU", ACTIVATED, SPW_FORM_RELU2, 0, true, true, NULL},
+    {"rows", PLAIN, SPW_FORM_SWIGLU, 0, true, true, NULL, NULL},
+    {"rows, by rows alone", PLAIN, SPW_FORM_SWIGLU, 0, true, false, NULL, NULL},
+    {"rows, by columns alone", PLAIN, SPW_FORM_SWIGLU, 0, false, true, NULL, NULL},
+    {"gathered rows", GATHERED, SPW_FORM_SWIGLU, 0, true, true, NULL, NULL},
+    {"SwiGLU", ACTIVATED, SPW_FORM_SWIGLU, 0, true, true, NULL, NULL},
+    {"clamped SwiGLU", ACTIVATED, SPW_FORM_SWIGLU, 2, true, true, NULL, NULL},
+    {"SwiGLU in pairs", ACTIVATED, SPW_FORM_SWIGLU_PAIRS, 0, true, true, NULL, NULL},
+    {"GeGLU", ACTIVATED, SPW_FORM_GEGLU, 0, true, true, NULL, NULL},
+    {"GeGLU in pairs", ACTIVATED, SPW_FORM_GEGLU_PAIRS, 0, true, true, NULL, NULL},
+    {"squared ReLU", ACTIVATED, SPW_FORM_RELU2, 0, true, true, NULL, NULL},
+    {"weighted SwiGLU", WEIGHTED, SPW_FORM_SWIGLU, 0, true, true, NULL, NULL},
+    {"weighted clamped SwiGLU", WEIGHTED, SPW_FORM_SWIGLU, 2, true, true, NULL, NULL},
+    {"weighted SwiGLU in pairs", WEIGHTED, SPW_FORM_SWIGLU_PAIRS, 0, true, true, NULL, NULL},
+    {"weighted GeGLU", WEIGHTED, SPW_FORM_GEGLU, 0, true, true, NULL, NULL},
+    {"weighted GeGLU in pairs", WEIGHTED, SPW_FORM_GEGLU_PAIRS, 0, true, true, NULL, NULL},
+    {"weighted squared ReLU", WEIGHTED, SPW_FORM_RELU2, 0, true, true, NULL, NULL},
+    {"the gradient of SwiGLU", SLOPES, SPW_FORM_SWIGLU, 0, true, true, NULL, NULL},
+    {"the gradient of clamped SwiGLU", SLOPES, SPW_FORM_SWIGLU, 2, true, true, NULL, NULL},
+    {"the gradient of SwiGLU in pairs", SLOPES, SPW_FORM_SWIGLU_PAIRS, 0, true, true, NULL, NULL},
+    {"the gradient of GeGLU", SLOPES, SPW_FORM_GEGLU, 0, true, true, NULL, NULL},
+    {"the gradient of GeGLU in pairs", SLOPES, SPW_FORM_GEGLU_PAIRS, 0, true, true, NULL, NULL},
+    {"the gradient of squared ReLU", SLOPES, SPW_FORM_RELU2, 0, true, true, NULL, NULL},
 };
 
 static void forget_an_expert(spw_float8_gpu *q) { q->experts--; }
@@ -70,13 +83,26 @@ static void next_scales(spw_float8_gpu *q) {
     else
         q->column_scale += q->width;
 }
+static void next_weights(spw_float8_backward_gpu *b) { b->weight++; }
+static void next_gradients(spw_float8_backward_gpu *b) { b->d_act += b->s.ffn; }
+static void next_sums(spw_float8_backward_gpu *b) { b->row_sum++; }
+static void swap_gate(spw_float8_backward_gpu *b) {
+    const spw_bf16 *gate = b->s.gate;
+    b->s.gate = b->s.up, b->s.up = gate;
+}
 static const launch wrong_launches[] = {
-    {"forgets an expert", PLAIN, SPW_FORM_SWIGLU, 0, true, false, forget_an_expert},
-    {"forgets an expert", PLAIN, SPW_FORM_SWIGLU, 0, false, true, forget_an_expert},
-    {"writes beside", GATHERED, SPW_FORM_SWIGLU, 0, true, false, write_beside},
-    {"writes beside", GATHERED, SPW_FORM_SWIGLU, 0, false, true, write_beside},
-    {"writes the next block's scales", PLAIN, SPW_FORM_SWIGLU, 0, true, false, next_scales},
-    {"writes the next block's scales", PLAIN, SPW_FORM_SWIGLU, 0, false, true, next_scales},
+    {"forgets an expert", PLAIN, SPW_FORM_SWIGLU, 0, true, false, forget_an_expert, NULL},
+    {"forgets an expert", PLAIN, SPW_FORM_SWIGLU, 0, false, true, forget_an_expert, NULL},
+    {"writes beside", GATHERED, SPW_FORM_SWIGLU, 0, true, false, write_beside, NULL},
+    {"writes beside", GATHERED, SPW_FORM_SWIGLU, 0, false, true, write_beside, NULL},
+    {"writes the next block's scales", PLAIN, SPW_FORM_SWIGLU, 0, true, false, next_scales, NULL},
+    {"writes the next block's scales", PLAIN, SPW_FORM_SWIGLU, 0, false, true, next_scales, NULL},
+    {"takes the next choice's weight", WEIGHTED, SPW_FORM_SWIGLU, 0, true, true, NULL, next_weights},
+    {"takes the next choice's weight", SLOPES, SPW_FORM_GEGLU, 0, true, true, NULL, next_weights},
+    {"takes the next row's gradient", WEIGHTED, SPW_FORM_SWIGLU, 0, true, true, NULL, next_gradients},
+    {"takes the next row's gradient", SLOPES, SPW_FORM_SWIGLU_PAIRS, 0, true, true, NULL, next_gradients},
+    {"leaves a row's sum at the next", WEIGHTED, SPW_FORM_RELU2, 0, true, true, NULL, next_sums},
+    {"swaps gate and up", SLOPES, SPW_FORM_SWIGLU, 0, true, true, NULL, swap_gate},
 };
 
 /* One launch: its sizes, operands, and what came. */
@@ -88,6 +114,7 @@ typedef struct check {
     size_t *offset, blocks, across;
     int *offset32;
     spw_float8_gpu q;
+    spw_float8_backward_gpu b; /* of a backward pass */
 } check;
 
 /* A number of any size, now and then 0; a NaN in the first expert's first rows. */
@@ -154,6 +181,18 @@ static const spw_bf16 *run_rows(check *k, spw_float8_gpu q) {
     return rows;
 }
 
+/* The activation of h [rows][s.stride], on the device. */
+static spw_swiglu_gpu activation_of(const check *k, const spw_bf16 *h, size_t ffn) {
+    return (spw_swiglu_gpu){.rows = (int)k->c->rows,
+                            .ffn = (int)ffn,
+                            .stride = (int)(k->l->form == SPW_FORM_RELU2 ? ffn : 2 * ffn),
+                            .limit = k->l->limit,
+                            .alpha = 1.702f,
+                            .form = (int)k->l->form,
+                            .gate = h,
+                            .up = h + ffn};
+}
+
 static const spw_bf16 *run_activation(check *k, spw_float8_gpu q) {
     const size_t width = k->c->width, wide = k->l->form == SPW_FORM_RELU2 ? width : 2 * width;
     spw_device_pool *pool = &k->pool;
@@ -161,18 +200,97 @@ static const spw_bf16 *run_activation(check *k, spw_float8_gpu q) {
     const spw_bf16 *device = spw_pool_device(pool, k->c->rows * wide * sizeof *h, h);
     spw_bf16 *act = spw_pool_device(pool, k->c->rows * width * sizeof *h, NULL);
     if (pool->status != SPW_OK) return NULL;
-    const spw_swiglu_gpu s = {.rows = (int)k->c->rows,
-                              .ffn = (int)width,
-                              .stride = (int)wide,
-                              .limit = k->l->limit,
-                              .alpha = 1.702f,
-                              .form = (int)k->l->form,
-                              .gate = device,
-                              .up = device + width};
+    const spw_swiglu_gpu s = activation_of(k, device, width);
     pool->status = spw_device_check(spw_launch_activation(s, act, NULL), "activation");
     if (pool->status == SPW_OK)
         pool->status = spw_device_check(spw_launch_float8_activation(q, s, NULL), k->l->name);
     return spw_pool_fetch(pool, act);
+}
+
+/* --- A backward pass --- */
+
+static float times(float weight, spw_bf16 x) { return weight * spw_bf16_to_float(x); }
+
+/* Parts of sums over d_act act, act being rounded to bf16: the kernel's is not. */
+static void judge_sums(check *k, const spw_bf16 *act, const spw_bf16 *d_act, const float *got) {
+    enum { HALF_STEP = 1 << 16 }; /* of bf16, in units of fp32's */
+    const size_t rows = k->c->rows, ffn = (size_t)k->b.s.ffn, used = k->offset[k->c->experts];
+    float *want = spw_pool_host(&k->pool, rows * sizeof *want),
+          *scale = spw_pool_host(&k->pool, rows * sizeof *scale);
+    if (k->pool.status != SPW_OK) return;
+    for (size_t part = 0; part * SPW_FLOAT8_BLOCK < ffn; part++) {
+        const size_t from = part * SPW_FLOAT8_BLOCK,
+                     to = from + SPW_FLOAT8_BLOCK < ffn ? from + SPW_FLOAT8_BLOCK : ffn;
+        for (size_t r = 0; r < used; r++) {
+            double sum = 0, size = 0;
+            for (size_t i = r * ffn + from; i < r * ffn + to; i++) {
+                const double one = (double)spw_bf16_to_float(act[i]) * (double)spw_bf16_to_float(d_act[i]);
+                sum += one, size += fabs(one);
+            }
+            want[r] = (float)sum, scale[r] = (float)size;
+        }
+        spw_judge_count(k->judge,
+                        spw_judge_float(k->judge, false, used, SPW_FLOAT8_BLOCK + HALF_STEP,
+                                        got + part * rows, want, scale),
+                        "fp8 of %s, sums of rows, part %zu, %s", k->l->name, part, k->c->name);
+    }
+}
+
+/* Operands of a backward pass on the device; weights are -1, 0 or 1, so that they round nothing. */
+static void prepare_backward(check *k, size_t ffn, const spw_bf16 *h, const spw_bf16 *d_act, int *assignment,
+                             float *weight) {
+    spw_device_pool *pool = &k->pool;
+    const size_t rows = k->c->rows, used = k->offset[k->c->experts], parts = (ffn + 127) / 128;
+    for (size_t r = 0; r < rows; r++)
+        assignment[r] = r < used ? (int)(spw_number_bits(SEED_ASSIGNMENT, r) % rows) : -1000000000;
+    for (size_t i = 0; i <= rows; i++) weight[i] = (float)((int)(spw_number_bits(SEED_WEIGHT, i) % 3) - 1);
+    const size_t wide = k->l->form == SPW_FORM_RELU2 ? ffn : 2 * ffn;
+    k->b = (spw_float8_backward_gpu){
+        .s = activation_of(k, spw_pool_device(pool, rows * wide * sizeof *h, h), ffn),
+        .d_act = spw_pool_device(pool, (rows + 1) * ffn * sizeof *d_act, d_act),
+        .assignment = spw_pool_device(pool, rows * sizeof *assignment, assignment),
+        .weight = spw_pool_device(pool, (rows + 1) * sizeof *weight, weight),
+        .row_sum = spw_pool_device(pool, (parts * rows + 1) * sizeof(float), NULL)};
+}
+
+/* act times the rows' weights, or what the kernel of the gradient alone makes of d_act times them. */
+static const spw_bf16 *run_backward(check *k, spw_float8_gpu q) {
+    const bool slopes = k->l->source == SLOPES, one = k->l->form == SPW_FORM_RELU2;
+    const size_t rows = k->c->rows, ffn = slopes && !one ? k->c->width / 2 : k->c->width,
+                 wide = one ? ffn : 2 * ffn, used = k->offset[k->c->experts];
+    spw_device_pool *pool = &k->pool;
+    spw_bf16 *h = numbers(pool, rows * wide, wide), *d_act = numbers(pool, (rows + 1) * ffn, ffn);
+    int *assignment = spw_pool_host(pool, rows * sizeof *assignment);
+    float *weight = spw_pool_host(pool, (rows + 1) * sizeof *weight);
+    if (pool->status != SPW_OK) return NULL;
+    if (2 * wide + 5 < rows * wide) h[2 * wide + 5] = 0x3f80; /* a NaN is nobody's sum */
+    if (2 * ffn + 5 < (rows + 1) * ffn) d_act[2 * ffn + 5] = 0x3f80;
+    prepare_backward(k, ffn, h, d_act, assignment, weight);
+    spw_bf16 *made = spw_pool_device(pool, rows * wide * sizeof *made, NULL);
+    spw_bf16 *scaled = spw_pool_host(pool, rows * ffn * sizeof *scaled);
+    for (size_t r = 0; pool->status == SPW_OK && r < used; r++)
+        for (size_t i = r * ffn; i < (r + 1) * ffn; i++)
+            scaled[i] = spw_bf16_from_float(times(weight[assignment[r]], d_act[i]));
+    const spw_bf16 *device = spw_pool_device(pool, rows * ffn * sizeof *scaled, scaled);
+    if (pool->status != SPW_OK) return NULL;
+    spw_float8_backward_gpu b = k->b;
+    if (k->l->spoil_backward != NULL) k->l->spoil_backward(&b);
+    pool->status =
+        spw_device_check(slopes ? spw_launch_activation_gradient(k->b.s, device, made, made + ffn, NULL)
+                                : spw_launch_activation(k->b.s, made, NULL),
+                         "an activation");
+    if (pool->status == SPW_OK)
+        pool->status = spw_device_check(slopes ? spw_launch_float8_slopes(q, b, NULL)
+                                               : spw_launch_float8_weighted(q, b, NULL),
+                                        k->l->name);
+    spw_bf16 *x = spw_pool_fetch(pool, made);
+    const float *sums = spw_pool_fetch(pool, k->b.row_sum);
+    if (pool->status != SPW_OK || slopes) return x;
+    judge_sums(k, x, d_act, sums);
+    for (size_t r = 0; r < used; r++)
+        for (size_t i = r * ffn; i < (r + 1) * ffn; i++)
+            x[i] = spw_bf16_from_float(times(weight[assignment[r]], x[i]));
+    return x;
 }
 
 /* Compares one array; what is 0xff was to be left alone. The sign of a NaN is nobody's. */
@@ -219,15 +337,18 @@ static spw_status verify_launch(const float8_case *c, const launch *l, spw_judge
     prepare(&k);
     spw_float8_gpu q = k.q;
     if (k.pool.status == SPW_OK && l->spoil != NULL) l->spoil(&q);
-    const spw_bf16 *x = l->source == ACTIVATED ? run_activation(&k, q) : run_rows(&k, q);
+    const spw_bf16 *x = (l->source <= GATHERED    ? run_rows
+                         : l->source == ACTIVATED ? run_activation
+                                                  : run_backward)(&k, q);
     const size_t count = c->rows * c->width;
     float *value = spw_pool_host(&k.pool, count * sizeof *value);
     if (k.pool.status == SPW_OK) {
         for (size_t i = 0; i < count; i++) value[i] = spw_bf16_to_float(x[i]);
         judge_codes(&k, value);
     }
-    spw_status status =
-        k.pool.status == SPW_OK && l->spoil == NULL ? spw_pool_guards(&k.pool) : k.pool.status;
+    spw_status status = k.pool.status == SPW_OK && l->spoil == NULL && l->spoil_backward == NULL
+                            ? spw_pool_guards(&k.pool)
+                            : k.pool.status;
     spw_pool_destroy(&k.pool);
     if (status == SPW_EMISMATCH) {
         spw_judge_count(judge, status, "guards of fp8 of %s, %s", l->name, c->name);

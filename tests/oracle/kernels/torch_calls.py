@@ -7,93 +7,9 @@ import ctypes
 import math
 import random
 import struct
-import sys
 
-PLAN, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, UP, DOWN_GRADIENT, COMBINE, ROW_SUMS, F8_ROWS, F8_WEIGHTS, F8_PRODUCT, F8_GRADIENT = range(12)
-INTEGERS = ("operation", "device", "element", "transposed", "gathers", "activation", "pairs", "multiprocessors")
-BF16, FP32, FP16 = range(3)
-SIZES = ("experts", "rows", "in", "out", "tokens", "top_k")
-STRIDES = ("stride_left", "stride_right", "stride_result", "stride_expert", "stride_h", "stride_d_h")
-library = ctypes.CDLL(sys.argv[1])
-failed = checks = 0
-
-
-class Call(ctypes.Structure):
-    _fields_ = ([(name, ctypes.c_int) for name in INTEGERS] + [(name, ctypes.c_float) for name in ("limit", "alpha")]
-                + [(name, ctypes.c_size_t) for name in SIZES + STRIDES]
-                + [("operand", ctypes.c_void_p * 6), ("result", ctypes.c_void_p * 4), ("stream", ctypes.c_void_p)])
-
-
-library.spw_torch_run.restype, library.spw_torch_run.argtypes = ctypes.c_char_p, [ctypes.POINTER(Call)]
-
-
-def floats(values):
-    return (ctypes.c_float * len(values))(*values)
-
-
-def integers(values):
-    return (ctypes.c_int32 * len(values))(*values)
-
-
-def empty(count):
-    return floats([math.nan] * count)
-
-
-def run(operation, operands, results, **said):
-    call = Call(operation=operation, **{"device": -1, "element": FP32, **said})
-    for place, array in enumerate(operands):
-        call.operand[place] = None if array is None else ctypes.addressof(array)
-    for place, array in enumerate(results):
-        call.result[place] = None if array is None else ctypes.addressof(array)
-    message = library.spw_torch_run(ctypes.byref(call))
-    return None if message is None else message.decode()
-
-
-def check(what, good):
-    global checks, failed
-    checks += 1
-    failed += not good
-    if not good:
-        print(f"failed: {what}")
-
-
-def near(what, got, want):
-    worst = max((abs(a - b) / max(1, abs(b) / 100) for a, b in zip(got, want)), default=0)
-    check(f"{what}: off by {worst}", len(got) == len(want) and all(math.isfinite(a) for a in got) and worst <= 1e-4)
-
-
-def logistic(x):
-    return 1 / (1 + math.exp(-x))
-
-
-def silu(gate, up):
-    return gate * logistic(gate) * up
-
-
-def clamped(gate, up):
-    gate, up = min(gate, 1.5), max(-1.5, min(up, 1.5))
-    return gate * logistic(1.702 * gate) * (up + 1)
-
-
-def geglu(gate, up):
-    return gate / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate ** 3))) * up
-
-
-def relu2(x, _):
-    return max(x, 0) ** 2
-
-
-# By name: how a call says it, what it is, and whether the first product has a bias.
-ACTIVATIONS = {"swiglu": ({}, silu, False), "swiglu in turn, bias": ({"pairs": 1}, silu, True),
-               "clamped in turn, bias": ({"pairs": 1, "limit": 1.5, "alpha": 1.702}, clamped, True),
-               "clamped": ({"limit": 1.5, "alpha": 1.702}, clamped, False), "geglu, bias": ({"activation": 1}, geglu, True),
-               "relu2, bias": ({"activation": 2}, relu2, True), "relu2": ({"activation": 2}, relu2, False)}
-
-
-def slopes(act, gate, up):
-    """By differences: of gate, of up."""
-    step = 1e-5
-    return ((act(gate + step, up) - act(gate - step, up)) / (2 * step), (act(gate, up + step) - act(gate, up - step)) / (2 * step))
+from torch_entry import (ACTIVATIONS, BF16, COMBINE, DOWN_GRADIENT, FORWARD, FP16, INPUT_GRADIENT, PLAN, ROW_SUMS, UP, WEIGHT_GRADIENT, check,
+                         empty, end, floats, integers, near, refuses, run, slopes)
 
 
 def layer(transposed, gathers, seed, ffn, activation="swiglu"):
@@ -245,108 +161,6 @@ def all_sixteen_bits():
     check(f"combine of fp16: {said}", list(got) == list(halves(FP16, [0.5 * i for i in range(8, 16)] + [3.0 * i for i in range(8)])))
 
 
-# ---- fp8 ---------------------------------------------------------------------------------------------------------------
-def single(x):
-    return struct.unpack("<f", struct.pack("<f", x))[0]
-
-
-def code_value(code):
-    exponent, mantissa = code >> 3 & 15, code & 7
-    return (-1.0 if code & 128 else 1.0) * ((8 + mantissa) * 2.0 ** (exponent - 10) if exponent else mantissa * 2.0 ** -9)
-
-
-CODES = [code_value(c) for c in range(127)]
-
-
-def block_of(values):
-    """The numbers that codes of a block stand for, and the codes: the nearest, the even one of two, of values over largest / 448."""
-    scale = single(max(abs(v) for v in values) / 448) or 1.0
-    codes = []
-    for v in values:
-        ratio = single(v / scale)
-        best = min(range(127), key=lambda c: (abs(CODES[c] - abs(ratio)), c % 2))
-        codes.append(best | (128 if ratio < 0 else 0))
-    return scale, codes, [single(code_value(c) * scale) for c in codes]
-
-
-def blocks_of(values):
-    """The same of a row or a column: scales, codes, numbers."""
-    parts = [block_of(values[at : at + 128]) for at in range(0, len(values), 128)]
-    return [p[0] for p in parts], [c for p in parts for c in p[1]], [v for p in parts for v in p[2]]
-
-
-def signless(codes):
-    return [0 if c == 128 else c for c in codes]
-
-
-def float8(transposed, counts, tail, inner, out, top_k, seed):
-    """Codes of gathered rows both ways, of weights both ways, the product, its input gradient and the gradient of weights."""
-    rng = random.Random(seed)
-    experts, rows = len(counts), sum(counts) + tail
-    draw = lambda n: [single(rng.gauss(0, 1) * 2.0 ** rng.randrange(-4, 4)) for _ in range(n)]  # noqa: E731
-    offset = [sum(counts[:e]) for e in range(experts + 1)]
-    tokens, x, w, dy = rows, draw(rows * inner), draw(experts * inner * out), draw(rows * out)
-    assignment = [rng.randrange(tokens * top_k) for _ in range(rows)]
-    row_of = [x[a // top_k * inner : (a // top_k + 1) * inner] for a in assignment]
-    sizes = {"experts": experts, "rows": rows, "in": inner, "out": out, "tokens": tokens, "top_k": top_k, "transposed": transposed}
-    name, blocks, across, wide = f"fp8 {counts} {inner} x {out}", rows // 128 + experts, -(-inner // 128), -(-out // 128)
-    new = lambda n: (ctypes.c_uint8 * n)(*[0x55] * n)  # noqa: E731
-
-    code, scale, columns, column_scale = new(rows * inner), empty(rows * across), new(inner * blocks * 128), empty(blocks * inner)
-    said = run(F8_ROWS, [floats(x), None, integers(offset), integers(assignment)], [code, scale, columns, column_scale], gathers=1, **sizes)
-    check(f"{name}: rows: {said}", said is None)
-    coded = [blocks_of(r) for r in row_of]
-    for r in range(offset[-1]):
-        check(f"{name}: row {r}", signless(code[r * inner : (r + 1) * inner]) == signless(coded[r][1])
-              and list(scale[r * across : (r + 1) * across]) == coded[r][0])
-    by_column = [[None] * inner for _ in counts]
-    for e, i in ((e, i) for e in range(experts) for i in range(inner)):
-        scales, codes, by_column[e][i] = blocks_of([row_of[r][i] for r in range(offset[e], offset[e + 1])])
-        first = offset[e] // 128 + e
-        codes += [0] * (-len(codes) % 128)
-        at = (i * blocks + first) * 128
-        check(f"{name}: column {i} of expert {e}", signless(columns[at : at + len(codes)]) == signless(codes)
-              and [column_scale[(first + b) * inner + i] for b in range(len(scales))] == scales)
-
-    weight, weight_scale, turned, turned_scale = (new(len(w)), empty(experts * wide * across), new(len(w)), empty(experts * wide * across))
-    said = run(F8_WEIGHTS, [floats(w)], [weight, weight_scale, turned, turned_scale], **sizes)
-    of_w = lambda e, i, o: e * inner * out + (o * inner + i if transposed else i * out + o)  # noqa: E731
-    numbers = [0.0] * len(w)
-    for e, b, c in ((e, b, c) for e in range(experts) for b in range(wide) for c in range(across)):
-        tile = [(i, o) for o in range(b * 128, min(out, b * 128 + 128)) for i in range(c * 128, min(inner, c * 128 + 128))]
-        s, codes, values = block_of([w[of_w(e, i, o)] for i, o in tile])
-        for (i, o), v in zip(tile, values):
-            numbers[of_w(e, i, o)] = v
-        good = [weight[(e * out + o) * inner + i] for i, o in tile] == codes == [turned[(e * inner + i) * out + o] for i, o in tile]
-        check(f"{name}: tile of weights: {said}", good and weight_scale[(e * wide + b) * across + c] == s == turned_scale[(e * across + c) * wide + b])
-
-    y, dx = empty(rows * out), empty(rows * inner)
-    run(F8_PRODUCT, [code, weight, integers(offset), scale, weight_scale], [y], **sizes)
-    expert = [e for e in range(experts) for _ in range(counts[e])]
-    relative(f"{name}: y", y, [sum(coded[r][2][i] * numbers[of_w(expert[r], i, o)] for i in range(inner)) if r < offset[-1] else 0.0
-                               for r in range(rows) for o in range(out)])
-    dcode, dscale, dcolumns, dcolumn_scale = new(rows * out), empty(rows * wide), new(out * blocks * 128), empty(blocks * out)
-    run(F8_ROWS, [floats(dy), None, integers(offset)], [dcode, dscale, dcolumns, dcolumn_scale], **{**sizes, "in": out})
-    dcoded = [blocks_of(dy[r * out : (r + 1) * out])[2] for r in range(rows)]
-    run(F8_PRODUCT, [dcode, turned, integers(offset), dscale, turned_scale], [dx], **{**sizes, "in": out, "out": inner})
-    relative(f"{name}: dx", dx, [sum(dcoded[r][o] * numbers[of_w(expert[r], i, o)] for o in range(out)) if r < offset[-1] else 0.0
-                                 for r in range(rows) for i in range(inner)])
-    dw, main = empty(len(w)), floats([1.0] * len(w))
-    for results in ([dw], [None, main]):
-        run(F8_GRADIENT, [columns, dcolumns, integers(offset), column_scale, dcolumn_scale], results, **sizes)
-    want = [0.0] * len(w)
-    for e, o in ((e, o) for e in range(experts) for o in range(out)):
-        d = blocks_of([dy[r * out + o] for r in range(offset[e], offset[e + 1])])[2]
-        for i in range(inner):
-            want[of_w(e, i, o)] = sum(a * b for a, b in zip(by_column[e][i], d))
-    relative(f"{name}: dw", dw, want), relative(f"{name}: main grows", main, [v + 1 for v in want])
-
-
-def relative(what, got, want):
-    largest = max(map(abs, want)) or 1.0
-    near(what, [v / largest for v in got], [v / largest for v in want])
-
-
 class View:
     """Rows of an array, wider than they are, and matrices of them; what is between is `beside`."""
 
@@ -425,7 +239,7 @@ def refused():
     a, rising, falling = floats([0.0] * 64), integers([0, 1, 2]), integers([0, 2, 1])
     shape = {"experts": 2, "rows": 2, "in": 4, "out": 4, "tokens": 2, "top_k": 1}
     for what, words, operation, operands, results, more in (
-            ("no such operation", "operation 13", 13, [], [], {}),
+            ("no such operation", "operation 14", 14, [], [], {}),
             ("an operand that is missing", "forward: operand 1", FORWARD, [a, None, rising], [a], {}),
             ("a result that is missing", "up: result 1", UP, [a, a, rising], [a], {}),
             ("neither dw nor main", "either dw or main", WEIGHT_GRADIENT, [a, a, rising], [], {}),
@@ -443,22 +257,14 @@ def refused():
             ("no such element", "element 3", FORWARD, [a, a, rising], [a], {"element": 3}),
             ("fewer than no multiprocessors", "0 for all", FORWARD, [a, a, rising], [a], {"multiprocessors": -1}),
             ("a GPU", "GPU 0", FORWARD, [a, a, rising], [a], {"device": 0}),
-            ("codes without scales", "both would be right", F8_ROWS, [a, None, rising], [a, None], {}),
-            ("fp8 of rows that are gathered", "rows in order", F8_PRODUCT, [a, a, rising, a, a], [a], {"gathers": 1}),
-            ("fp8 with neither dw nor main", "either dw or main", F8_GRADIENT, [a, a, rising, a, a], [], {}),
-            ("offsets of fp8 that fall", "offset[2] is 1", F8_ROWS, [a, None, falling], [a, a], {}),
-            ("an assignment of fp8 that is not there", "assignment[0] is 7", F8_ROWS, [a, None, rising, integers([7, 0])], [a, a], {"gathers": 1}),
-            ("fp8 beyond memory", "fewer would be right", F8_PRODUCT, [a, a, rising, a, a], [a], {"in": 2 ** 62}),
             ("sizes beyond memory", "fewer would be right", FORWARD, [a, a, rising], [a], {"in": 2 ** 62}),
             ("rows that overlap", "the left operand: rows of 4 elements are 3 apart", FORWARD, [a, a, rising], [a], {"stride_left": 3}),
             ("rows of weights that overlap", "the right operand: rows of 4", INPUT_GRADIENT, [a, a, rising], [a], {"stride_right": 2}),
             ("rows of a result that overlap", "the result: rows of 4", WEIGHT_GRADIENT, [a, a, rising], [a], {"stride_result": 1}),
             ("experts that overlap", "matrices of experts, 12 elements apart, overlap", FORWARD, [a, a, rising], [a], {"stride_expert": 12}),
             ("rows of h that overlap", "h: rows of 4", UP, [a, a, rising], [a, a], {"stride_h": 3}),
-            ("a stride where there is none", "row sums of an array with a stride", ROW_SUMS, [a, rising], [a], {"stride_left": 8}),
-            ("a stride of fp8", "fp8 product of an array with a stride", F8_PRODUCT, [a, a, rising, a, a], [a], {"stride_left": 8})):
-        said = run(operation, operands, results, **{**shape, **more})
-        check(f"{what} is refused: {said}", said is not None and words in said)
+            ("a stride where there is none", "row sums of an array with a stride", ROW_SUMS, [a, rising], [a], {"stride_left": 8})):
+        refuses(what, words, run(operation, operands, results, **{**shape, **more}))
 
 
 for transposed in (False, True):
@@ -471,7 +277,5 @@ for transposed in (False, True):
     for beside in (False, True):
         strides(transposed, beside)
 all_sixteen_bits()
-float8(False, [3, 0, 130], 2, 16, 24, 2, 71), float8(True, [5, 1], 0, 136, 8, 1, 72)
 refused()
-print(f"{checks} checks, {failed} failed")
-sys.exit(1 if failed or not checks else 0)
+end()
