@@ -107,7 +107,7 @@ GPU_KERNEL(THREADS) exchange_layout(GPU_ARGUMENT spw_layout_gpu a, GPU_ARGUMENT 
     }
     gpu_settle();
     gpu_barrier();
-    if (p.wait && gpu_thread() == 0) gpu_release_system(&p.control[rank]->counted[p.rank], p.epoch);
+    if (p.wait && gpu_thread() == THREADS - 1) gpu_release_system(&p.control[rank]->counted[p.rank], p.epoch);
 }
 
 #if GPU_HOST
