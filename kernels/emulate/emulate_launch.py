@@ -15,10 +15,10 @@ DISPATCH, COMBINE, COMBINE_GRADIENT, DISPATCH_GRADIENT, ROUTER_GRADIENT = range(
 BLOCKS = 2  # of kernels that would take every multiprocessor
 
 # struct spw_control and struct spw_handle of exchange_launch.h.
-CONTROL = np.dtype({"names": ["notice", "bytes", "expert_count", "ready", "done", "finished", "late", "stale"],
-                    "formats": [("<u8", (RANKS_MAX, RANKS_MAX)), ("<u8", (COUNTERS, RANKS_MAX)),
-                                ("<i4", (RANKS_MAX, EXPERTS_MAX)), ("<u4", RANKS_MAX), ("<u4", RANKS_MAX), "<u4", "<i4", "<i4"]},
-                   align=True)
+FLAGS = ("ready", "done", "counted", "placed")  # epochs of ranks
+CONTROL = np.dtype([("notice", "<u8", (RANKS_MAX, RANKS_MAX)), ("bytes", "<u8", (COUNTERS, RANKS_MAX)),
+                    ("expert_count", "<i4", (RANKS_MAX, EXPERTS_MAX)), *((name, "<u4", RANKS_MAX) for name in FLAGS),
+                    ("finished", "<u4"), ("taken", "<u4"), ("late", "<i4"), ("stale", "<i4")], align=True)
 HANDLE = np.dtype([("sent", "<i4", (RANKS_MAX, RANKS_MAX)), ("base", "<i4", RANKS_MAX), ("first", "<i4", RANKS_MAX + 1),
                    ("offset", "<i4", EXPERTS_MAX + 1)])
 
@@ -42,8 +42,10 @@ def by_rank(values, kind):
 
 
 class Kernels:
-    def __init__(self, programs):
+    def __init__(self, programs, few=False):
+        """few: rows between ranks are moved by the kernels for few blocks."""
         self.program = {name: program for program in programs for name in program.code.kernels}
+        self.of_few = "_few" if few else ""
 
     def launch(self, name, blocks, threads, *arguments):
         return self.program[name].prepare(name, blocks, threads, arguments)
@@ -61,14 +63,14 @@ class Kernels:
         argument = struct.pack("<10i", items, copies, row_bytes, scales, top_k, local, parts, counter, BLOCKS, spread)
         argument += pointers(payload, scale, expert, weight, place, to, base, handle)
         argument += by_rank([address(w) for w in windows], "Q") + by_rank(capacity, "i")
-        return [self.launch(kernel, blocks, 512, argument, peers)]
+        return [self.launch(kernel + self.of_few * (kernel == "exchange_send"), blocks, 512, argument, peers)]
 
     def reduce(self, peers, items, copies, width, counter, windows, capacity, place, y, to=None, base=None, side=0, side_sum=None,
                sources=(), spread=1):
         argument = struct.pack("<8i", items, copies, width, side, counter, BLOCKS, spread, 0)
         argument += pointers(place, to, base, None, y, side_sum)
         argument += by_rank([address(w) for w in windows], "Q") + by_rank([address(s) for s in sources], "Q") + by_rank(capacity, "i")
-        return [self.launch("exchange_reduce", BLOCKS, 512, argument, peers)]
+        return [self.launch("exchange_reduce" + self.of_few, BLOCKS, 512, argument, peers)]
 
     def ragged(self, kernel, peers, tokens, top_k, experts, capacity, *arrays):
         """kernel: publish or assign. arrays: expert, row, count, offset, place, to, received."""

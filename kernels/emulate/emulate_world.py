@@ -5,7 +5,7 @@ import struct
 import numpy as np
 
 import emulator
-from emulate_launch import CONTROL, address, by_rank
+from emulate_launch import CONTROL, FLAGS, address, by_rank
 from emulate_memory import Array
 from emulator_races import Host, Races
 
@@ -26,7 +26,9 @@ class Ranks:
     def __init__(self, ranks, wait, epoch=0):
         self.ranks, self.wait, self.start = ranks, wait, epoch
         control = np.zeros(1, CONTROL)
-        control["ready"], control["done"], control["notice"] = epoch, epoch, epoch << 32
+        control["notice"] = epoch << 32
+        for name in FLAGS:
+            control[name] = epoch
         self.control = [Array(control) for _ in range(ranks)]
 
     def epoch(self, n):
@@ -64,7 +66,7 @@ class Ranks:
         return [("notices' epoch", c["notice"][:r, :r] >> 32 == self.epoch(notice[0])), ("notices' tokens", tokens == notice[1]),
                 ("ready", c["ready"][:r] == self.epoch(ready)), ("done", c["done"][:r] == self.epoch(done)),
                 ("flags of ranks that are not there", np.concatenate([c["ready"][r:], c["done"][r:]]) == self.epoch(0)),
-                ("finished", c["finished"] == 0), ("late", c["late"] == 0), ("stale", c["stale"] == 0)]
+                ("finished", c["finished"] == 0), ("taken", c["taken"] == 0), ("late", c["late"] == 0), ("stale", c["stale"] == 0)]
 
     def check_flags_alone(self, rank, notice, last):
         """What one rank has left in all controls, when no other ran. notice: epoch, tokens [source][destination]."""

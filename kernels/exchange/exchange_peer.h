@@ -27,8 +27,9 @@ struct exchange_patience {
 /* Spins until *flag has come to the epoch. */
 GPU_DEVICE void exchange_wait(const spw_peers &p, const unsigned *flag, int rank) {
     exchange_patience patience = {0, 0};
-    while (!exchange_reached(gpu_acquire_system(flag), p.epoch) && !patience.ends(p, rank)) {
+    while (!exchange_reached(gpu_peek_system(flag), p.epoch) && !patience.ends(p, rank)) {
     }
+    (void)gpu_acquire_system(flag);
 }
 
 /* All blocks call it first: all ranks have come to this exchange, so what they let us read is there, and where we
@@ -36,7 +37,7 @@ GPU_DEVICE void exchange_wait(const spw_peers &p, const unsigned *flag, int rank
 GPU_DEVICE void exchange_enter(const spw_peers &p, int threads) {
     if (!p.wait) return;
     for (int r = gpu_thread(); r < p.ranks; r += threads) {
-        if (gpu_block() == 0) gpu_release_system(&p.control[r]->ready[p.rank], p.epoch);
+        if (gpu_block() == 0) gpu_release_earlier(&p.control[r]->ready[p.rank], p.epoch);
         exchange_wait(p, &p.control[p.rank]->ready[r], r);
     }
     gpu_barrier();
@@ -53,16 +54,32 @@ GPU_DEVICE void exchange_leave(const spw_peers &p, int threads, int blocks) {
         spw_control *own = p.control[p.rank];
         gpu_fence_system(); /* for all that the block wrote before the barrier */
         last = gpu_add(&own->finished, 1u) == (unsigned)blocks - 1;
-        gpu_fence_system();
-        if (last) own->finished = 0;
+        if (last) {
+            own->finished = own->taken = 0;
+            gpu_fence_system(); /* for all that the other blocks wrote */
+            for (int r = 0; r < p.ranks; r++) gpu_tell_system(&p.control[r]->done[p.rank], p.epoch);
+        }
     }
     gpu_barrier();
     if (!last) return;
-    for (int r = gpu_thread(); r < p.ranks; r += threads) {
-        gpu_release_system(&p.control[r]->done[p.rank], p.epoch);
-        exchange_wait(p, &p.control[p.rank]->done[r], r);
-    }
+    for (int r = gpu_thread(); r < p.ranks; r += threads) exchange_wait(p, &p.control[p.rank]->done[r], r);
 }
+
+/* A wave's parts of the work: the first two are `step` apart. Then it takes the next that no wave has taken, for some
+ * multiprocessors are nearer to other GPUs than others: lane 0 asks, and all are told a part later. Where no kernel waits, and so
+ * none knows which block is the last, and on AMD, where a wave would wait for all of its stores before it is told: the one `step`
+ * behind n. */
+#if defined(__CUDA_ARCH__)
+GPU_DEVICE unsigned exchange_ask(const spw_peers &p) {
+    return p.wait && gpu_lane() == 0 ? gpu_add(&p.control[p.rank]->taken, 1u) : 0;
+}
+GPU_DEVICE int exchange_told(const spw_peers &p, unsigned asked, int n, int step) {
+    return step + (p.wait ? step + (int)gpu_shuffle(asked, 0) : n);
+}
+#else
+GPU_DEVICE unsigned exchange_ask(const spw_peers &) { return 0; }
+GPU_DEVICE int exchange_told(const spw_peers &, unsigned, int n, int step) { return step + n; }
+#endif
 
 /* What a block keeps in shared memory about the ranks. */
 struct exchange_block {
@@ -70,25 +87,23 @@ struct exchange_block {
     int sent[SPW_WORLD_RANKS];                        /* of a source to this rank */
 };
 
-/* The notices of all ranks: the number of tokens of each pair. Waits for each. */
+/* The notices of all ranks: the number of tokens of each pair. Waits for each; nothing else is ordered by it. */
 GPU_DEVICE int exchange_notice(const spw_peers &p, int source, int destination) {
     const unsigned long long *notice = &p.control[p.rank]->notice[source][destination];
     if (!p.wait) return (int)(unsigned)*notice;
     exchange_patience patience = {0, 0};
-    unsigned long long seen = gpu_acquire_system(notice);
-    while (!exchange_reached((unsigned)(seen >> 32), p.epoch)) {
+    while (!exchange_reached((unsigned)(gpu_peek_system(notice) >> 32), p.epoch))
         if (patience.ends(p, source)) return 0;
-        seen = gpu_acquire_system(notice);
-    }
-    return (int)(unsigned)seen;
+    return (int)(unsigned)gpu_peek_system(notice);
 }
 
 /* base[d] = tokens of earlier ranks to d. Block 0 keeps the whole matrix in the handle. */
-GPU_DEVICE void exchange_bases(const spw_peers &p, exchange_block *b, spw_handle *handle, int local,
-                               int threads) {
+GPU_DEVICE void exchange_bases(const spw_peers &p, exchange_block *b, spw_handle *handle, int threads) {
     const int pairs = p.ranks * p.ranks;
     for (int d = gpu_thread(); d < SPW_WORLD_RANKS; d += threads) b->base[d] = b->rows[d] = 0;
     gpu_barrier();
+    for (int d = gpu_thread(); p.wait && d < p.ranks; d += threads)
+        exchange_wait(p, &p.control[p.rank]->placed[d], p.rank);
     for (int i = gpu_thread(); i < pairs; i += threads) {
         const int s = i / p.ranks, d = i % p.ranks, tokens = exchange_notice(p, s, d);
         if (s < p.rank) gpu_add(&b->base[d], tokens);
@@ -103,15 +118,25 @@ GPU_DEVICE void exchange_bases(const spw_peers &p, exchange_block *b, spw_handle
         for (int s = 0; s < p.ranks; s++) handle->first[s] = row, row += b->sent[s];
         handle->first[p.ranks] = p.control[p.rank]->late == 0 ? row : -1;
     }
-    for (int x = gpu_thread(); x < local; x += threads) {
-        int choices = 0;
-        for (int s = 0; s < p.ranks; s++) choices += p.control[p.rank]->expert_count[s][x];
-        handle->offset[x + 1] = choices; /* summed below */
-    }
-    gpu_barrier();
-    if (gpu_thread() == 0) {
-        handle->offset[0] = 0;
-        for (int x = 0; x < local; x++) handle->offset[x + 1] += handle->offset[x];
+}
+
+/* handle->offset, by one wave, when the counts of all ranks are here. Rows do not need them. */
+GPU_DEVICE void exchange_offsets(const spw_peers &p, spw_handle *handle, int local) {
+    const spw_control *own = p.control[p.rank];
+    const bool wait = p.wait && gpu_acquire_system((const unsigned *)&own->late) == 0;
+    for (int s = gpu_lane(); wait && s < p.ranks; s += GPU_WAVE) exchange_wait(p, &own->counted[s], s);
+    gpu_wave_order();
+    if (gpu_lane() == 0) handle->offset[0] = 0;
+    for (int first = 0, before = 0; first < local; first += GPU_WAVE) {
+        const int x = first + gpu_lane();
+        int sum = 0;
+        for (int s = 0; x < local && s < p.ranks; s++) sum += own->expert_count[s][x];
+        for (int step = 1; step < GPU_WAVE; step *= 2) {
+            const int left = (int)gpu_shuffle((unsigned)sum, gpu_lane() < step ? 0 : gpu_lane() - step);
+            if (gpu_lane() >= step) sum += left;
+        }
+        if (x < local) handle->offset[x + 1] = before + sum;
+        before += (int)gpu_shuffle((unsigned)sum, GPU_WAVE - 1);
     }
 }
 

@@ -48,6 +48,7 @@ GPU_KERNEL(THREADS) ragged_assign(GPU_ARGUMENT spw_ragged_gpu a, GPU_ARGUMENT sp
     const int local = a.experts / p.ranks, choices = a.tokens * a.top_k;
     for (int i = gpu_thread(); i < p.ranks * p.ranks; i += THREADS)
         (void)exchange_notice(p, i / p.ranks, i % p.ranks);
+    gpu_fence_system(); /* counts come in front of notices here */
     gpu_barrier();
     for (int x = gpu_thread(); x < a.experts; x += THREADS) {
         const ragged_share share = share_of(a, p, x, local);

@@ -2,30 +2,42 @@
  * fp32. Another GPU's memory is far: a lane asks for all of its pieces of two copies before it adds the first. */
 #include "kernels/exchange/exchange_reduce.h"
 
-enum { THREADS = 512, WAVES = THREADS / GPU_WAVE, UNROLL = 4, TOGETHER = 2, PART = GPU_WAVE * UNROLL };
+enum { THREADS = 512, WAVES = THREADS / GPU_WAVE };
+enum {
+    PIECES = 2,
+    PIECES_OF_FEW = 7,
+    FEW = 80
+}; /* as in exchange_send.hip; about 2 MB are under way at best */
 
-/* Of an item; one where rows have no width and only numbers beside them are added. */
-GPU_DEVICE int parts_of(int width) { return width > 0 ? (width / 8 + PART - 1) / PART : 1; }
-
-GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT spw_peers p) {
+/* UNROLL pieces of TOGETHER copies are asked for before the first is added. */
+template <int UNROLL, int TOGETHER> GPU_DEVICE void reduce(const spw_reduce_gpu &a, const spw_peers &p) {
     __shared__ exchange_block block;
-    const int pieces = a.width / 8, parts = parts_of(a.width);
+    enum { PART = UNROLL * GPU_WAVE };
+    const int pieces = a.width / 8,
+              of_rows = (pieces + PART - 1) / PART; /* numbers beside a row are a part, too */
+    const int parts = of_rows + (a.side > 0 || of_rows == 0 ? 1 : 0);
     const int count = exchange_turns(a) * parts, step = a.blocks * WAVES;
     const int begin = gpu_block() * WAVES + gpu_thread() / GPU_WAVE;
-    exchange_enter(p, THREADS);
     exchange_given_bases(p, &block, a.base, THREADS);
     exchange_copy next = exchange_copy_of(a, p, &block, exchange_item(a, begin / parts), gpu_lane());
-    for (int n = begin; n < count; n += step) {
+    exchange_enter(p, THREADS);
+    unsigned asked = 0;
+    for (int n = begin, behind = begin + step; n < count;
+         n = behind, behind = exchange_told(p, asked, n, step)) {
         const long item = exchange_item(a, n / parts);
+        asked = exchange_ask(p);
         const int at = n % parts * PART + gpu_lane();
         float sum[UNROLL][8] = {};
         for (int first = 0; first < a.copies; first += GPU_WAVE) {
             const int f = first + gpu_lane();
             const exchange_copy copy = first == 0 ? next : exchange_copy_of(a, p, &block, item, f);
             const float weight = a.weight == nullptr || copy.row < 0 ? 1 : a.weight[item * a.copies + f];
-            unsigned long long left = gpu_ballot(copy.row >= 0 && pieces > 0);
+            const bool counts = n % parts == 0 && copy.row >= 0;
+            const int source =
+                counts ? exchange_source_of(a, copy, item) : (int)item; /* asked for with the rows */
+            unsigned long long left = gpu_ballot(copy.row >= 0 && n % parts < of_rows);
             if (first == 0)
-                next = exchange_copy_of(a, p, &block, exchange_item(a, (n + step) / parts), gpu_lane());
+                next = exchange_copy_of(a, p, &block, exchange_item(a, behind / parts), gpu_lane());
             while (left != 0) {
                 gpu_bytes16 x[TOGETHER][UNROLL];
                 float by[TOGETHER];
@@ -55,26 +67,35 @@ GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT 
                     }
                 }
             }
-            if (n % parts != 0 || copy.row < 0) continue;
+            if (!counts) continue;
             gpu_add(&block.rows[copy.rank], 1);
-            if (exchange_source_of(a, copy, item) != (int)item) p.control[p.rank]->stale = 1 + (int)item;
+            if (source != (int)item) p.control[p.rank]->stale = 1 + (int)item;
         }
         if (item >= a.items) continue;
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
             if (at + u * GPU_WAVE < pieces) exchange_store(a.y, item * pieces + at + u * GPU_WAVE, sum[u]);
-        if (n % parts == 0) exchange_reduce_side(a, p, &block, item);
+        if (n % parts == of_rows) exchange_reduce_side(a, p, &block, item);
     }
     gpu_barrier();
     exchange_count(p, &block, a.counter, exchange_reduce_bytes(a), THREADS);
     exchange_leave(p, THREADS, a.blocks);
 }
 
+GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT spw_peers p) {
+    reduce<PIECES, 2>(a, p);
+}
+GPU_KERNEL(THREADS) exchange_reduce_few(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT spw_peers p) {
+    reduce<PIECES_OF_FEW, 1>(a, p);
+}
+
 #if GPU_HOST
 int spw_launch_exchange_reduce(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream) {
-    const int parts = reduce->width > 0 ? (reduce->width / 8 + PART - 1) / PART : 1;
+    const int parts = reduce->width / 8 / GPU_WAVE + 2;
     if (!exchange_fits(*reduce, parts)) return (int)cudaErrorInvalidValue;
-    exchange_reduce<<<(unsigned)reduce->blocks, THREADS, 0, stream>>>(*reduce, *peers);
+    (reduce->blocks < FEW
+         ? exchange_reduce_few
+         : exchange_reduce)<<<(unsigned)reduce->blocks, THREADS, 0, stream>>>(*reduce, *peers);
     return (int)cudaGetLastError();
 }
 #endif

@@ -7,10 +7,10 @@
 GPU_DEVICE void exchange_send_enter(const spw_send_gpu &a, const spw_peers &p, exchange_block *b,
                                     int threads) {
     if (a.parts & SPW_SEND_NOTICED) {
-        exchange_bases(p, b, a.handle, a.local, threads);
+        exchange_bases(p, b, a.handle, threads);
     } else {
-        exchange_enter(p, threads);
         exchange_given_bases(p, b, a.base, threads);
+        exchange_enter(p, threads);
     }
 }
 

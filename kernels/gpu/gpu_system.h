@@ -28,6 +28,30 @@ GPU_DEVICE void gpu_release_system(unsigned *to, unsigned value) {
 GPU_DEVICE void gpu_release_system(unsigned long long *to, unsigned long long value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
+/* For this GPU alone: does not wait for what goes to others. */
+GPU_DEVICE void gpu_release(unsigned *to, unsigned value) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+/* Orders nothing. */
+GPU_DEVICE void gpu_tell_system(unsigned *to, unsigned value) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+GPU_DEVICE void gpu_tell_system(unsigned long long *to, unsigned long long value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+/* Releases what earlier kernels of the stream wrote: it is where other GPUs find it, without a fence. */
+template <class T> GPU_DEVICE void gpu_release_earlier(T *to, T value) { gpu_tell_system(to, value); }
+/* Orders nothing: to be asked again and again, and then with gpu_acquire_system once. */
+GPU_DEVICE unsigned gpu_peek_system(const unsigned *from) {
+    unsigned value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+GPU_DEVICE unsigned long long gpu_peek_system(const unsigned long long *from) {
+    unsigned long long value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
 GPU_DEVICE unsigned gpu_acquire_system(const unsigned *from) {
     unsigned value;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
@@ -68,9 +92,15 @@ template <class T> GPU_DEVICE void gpu_release_system(T *to, T value) {
     gpu_settle();
     __hip_atomic_store(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+template <class T> GPU_DEVICE void gpu_release(T *to, T value) { gpu_release_system(to, value); }
+template <class T> GPU_DEVICE void gpu_tell_system(T *to, T value) {
+    __hip_atomic_store(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+template <class T> GPU_DEVICE void gpu_release_earlier(T *to, T value) { gpu_release_system(to, value); }
 template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) {
     return __hip_atomic_load(from, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+template <class T> GPU_DEVICE T gpu_peek_system(const T *from) { return gpu_acquire_system(from); }
 template <class T> GPU_DEVICE T gpu_add(T *to, T value) {
     return __hip_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
@@ -81,6 +111,10 @@ GPU_DEVICE void gpu_wait_for_previous() {}
 GPU_DEVICE void gpu_settle() {}
 GPU_DEVICE void gpu_fence_system() {}
 template <class T> GPU_DEVICE void gpu_release_system(T *, T) {}
+template <class T> GPU_DEVICE void gpu_release(T *, T) {}
+template <class T> GPU_DEVICE void gpu_tell_system(T *, T) {}
+template <class T> GPU_DEVICE void gpu_release_earlier(T *, T) {}
+template <class T> GPU_DEVICE T gpu_peek_system(const T *from) { return *from; }
 template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) { return *from; }
 template <class T> GPU_DEVICE T gpu_add(T *to, T) { return *to; }
 GPU_DEVICE unsigned long long gpu_nanoseconds() { return 0; }

@@ -12,10 +12,12 @@ typedef struct spw_control {
     unsigned long long notice[SPW_WORLD_RANKS]
                              [SPW_WORLD_RANKS]; /* [source][destination] epoch << 32 | tokens */
     unsigned long long bytes[SPW_EXCHANGE_COUNTERS][SPW_WORLD_RANKS]; /* this rank moved to or from each */
-    int expert_count[SPW_WORLD_RANKS][SPW_WORLD_EXPERTS];   /* [source][expert of this rank] choices */
-    unsigned ready[SPW_WORLD_RANKS], done[SPW_WORLD_RANKS]; /* [rank] the epoch it has come to */
-    unsigned finished;                                      /* blocks of the running kernel */
-    int late, stale; /* 1 + a rank that never came; 1 + a token whose row was another's */
+    int expert_count[SPW_WORLD_RANKS][SPW_WORLD_EXPERTS]; /* [source][expert of this rank] choices */
+    /* [rank] the epoch that it has come to: at the beginning, at the end, with its expert_count; [destination] with this
+     * rank's own places */
+    unsigned ready[SPW_WORLD_RANKS], done[SPW_WORLD_RANKS], counted[SPW_WORLD_RANKS], placed[SPW_WORLD_RANKS];
+    unsigned finished, taken; /* blocks of the running kernel; parts of its work, beyond each wave's first */
+    int late, stale;          /* 1 + a rank that never came; 1 + a token whose row was another's */
 } spw_control;
 
 typedef struct spw_peers {
