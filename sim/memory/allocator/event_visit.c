@@ -179,14 +179,14 @@ static bool follow(spw_allocator *a, const place *at, const spw_visit_part *of, 
     return fits;
 }
 
-/* A request finds no block only where each that is large enough has been cut until less than the request is left at its end. Then more
- * than all blocks together, but for a largest request of each, was asked for; what is not cut off, at most SPW_SMALL_REQUEST a request,
- * counts as such. */
+/* A request finds no block only where each that is large enough has been cut until less than the request is left at its end. Then as
+ * much as all blocks together, but for a largest request of each, was asked for before it; with it one of these more. What is not cut
+ * off, at most SPW_SMALL_REQUEST a request, counts as asked for. */
 static bool fits_by_sums(const spw_allocator *a, uint32_t pool, const spw_visit_sum *sum) {
     uint64_t room = 0;
     for (int32_t i = a->pool[pool].last; room < sum->bytes; i = a->block[i].smaller) {
         if (i == SPW_NO_BLOCK || a->block[i].bytes < sum->most) return false;
-        room += a->block[i].bytes - sum->most;
+        room += room == 0 ? a->block[i].bytes : a->block[i].bytes - sum->most;
     }
     return true;
 }

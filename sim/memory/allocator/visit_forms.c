@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { FEWEST_EVENTS = 4, MOST_FORMS = 256, MOST_TOPS = 32 };
+enum { FEWEST_EVENTS = 2, MOST_FORMS = 256, MOST_TOPS = 32 };
 
 static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
 static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
