@@ -20,10 +20,10 @@ typedef struct spw_block {
     int32_t previous, next;
     int32_t smaller, larger; /* its neighbours among the free ones of its pool, where it is one */
     uint32_t pool;
+    uint32_t visit; /* that which has a part of it while it is free (event_visit.c); 0: none */
     uint16_t sizes; /* those among which it is in the list, where it is */
     bool allocated;
     uint8_t users; /* bit s: stream s was recorded; not allocated and not 0: waits for them */
-    bool lent;     /* free, and under way in a visit (event_visit.c) */
     bool mapped;   /* false: addresses of an expandable segment without memory behind them */
     uint8_t
         origin; /* of an expandable segment: small segments from a multiple of a large one's size to its begin */
@@ -56,6 +56,7 @@ struct spw_allocator {
     spw_pool pool[SPW_POOLS];
     uint64_t searches[2]; /* large, small; counted for garbage collection only */
     uint64_t next_address;
+    uint32_t visit; /* the last one that was followed */
 };
 
 /* Neither in use nor waiting for a stream. */

@@ -75,13 +75,23 @@ typedef struct spw_event_list {
 
 SPW_MUST_CHECK spw_status spw_event_list_reserve(spw_event_list *list, size_t capacity);
 SPW_MUST_CHECK spw_status spw_event_list_grow(spw_event_list *list); /* room for one event more */
-/* In place: an event that is passed on is written and read once more, which took longer than what it was made of. */
+/* Field by field: an event that is copied whole is written and read once more, which took longer than what it was made of. */
 SPW_MUST_CHECK static inline spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event) {
     if (list->events == list->capacity) {
         const spw_status status = spw_event_list_grow(list);
         if (status != SPW_OK) return status;
     }
-    list->event[list->events++] = event;
+    spw_memory_event *to = &list->event[list->events++];
+    to->bytes = event.bytes;
+    to->slot = event.slot;
+    to->kind = event.kind;
+    to->layer = event.layer;
+    to->born = event.born;
+    to->backward = event.backward;
+    to->optimizer = event.optimizer;
+    to->earlier = event.earlier;
+    to->stream = event.stream;
+    to->micro_batch = event.micro_batch;
     return SPW_OK;
 }
 SPW_MUST_CHECK spw_status spw_event_list_mark(spw_event_list *list); /* here */

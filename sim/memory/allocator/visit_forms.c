@@ -252,6 +252,22 @@ void spw_event_list_spread(const spw_event_list *list) {
 
 /* --- What they take --- */
 
+/* Of a part whose steps are there. */
+static void add_few(spw_visit_forms *all, spw_visit_part *part) {
+    const spw_visit_step *step = all->step + part->step;
+    size_t end = part->steps;
+    while (end > 0 && step[end - 1].kind == SPW_STEP_DEATH) end--;
+    for (size_t i = 0; i < end; i++) {
+        spw_visit_step *few = &all->step[all->steps++];
+        *few = step[i];
+        if (few->kind == SPW_STEP_DEATH) continue;
+        const bool dies = i + 1 < end && step[i + 1].kind == SPW_STEP_DEATH && step[i + 1].place == few->place;
+        if (dies || i + 1 == end) few->kind = SPW_STEP_PASSES;
+        i += dies;
+    }
+    part->few = all->steps - part->step - part->steps;
+}
+
 /* The steps of the sizes of one class. Places are taken again as soon as they are left. */
 static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t classes, spw_size_class class,
                      spw_visit_part *part) {
@@ -270,9 +286,11 @@ static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t 
         const uint64_t bit = (uint64_t)1 << at;
         taken ^= bit;
         all->step[all->steps++] =
-            (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size], event[i].born};
+            (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size],
+                             event[i].born ? SPW_STEP_BIRTH : SPW_STEP_DEATH};
     }
     part->steps = all->steps - part->step;
+    add_few(all, part);
 }
 
 /* That of these classes; SPW_VISIT_PLANS: there are too many. */
@@ -282,7 +300,7 @@ static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, 
     while (p < form->plans && form->plan[p].classes != classes) p++;
     *out = p;
     if (p < form->plans || p == SPW_VISIT_PLANS) return SPW_OK;
-    const spw_status status = SPW_GROW(all->steps, all->steps + form->events, &all->step_room, &all->step);
+    const spw_status status = SPW_GROW(all->steps, all->steps + 2 * form->events, &all->step_room, &all->step);
     if (status != SPW_OK) return status;
     spw_visit_plan *plan = &form->plan[form->plans++];
     plan->classes = classes;

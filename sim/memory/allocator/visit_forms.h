@@ -23,11 +23,12 @@ typedef struct spw_visit_event {
 } spw_visit_event;
 
 /* A birth or a death of a part of a plan. */
+typedef enum spw_step_kind { SPW_STEP_DEATH, SPW_STEP_BIRTH, SPW_STEP_PASSES } spw_step_kind;
 typedef struct spw_visit_step {
     uint64_t rooms; /* bits of those of its place, */
     uint16_t place; /* which is no other's that is there at the same time */
     uint8_t size;   /* of those of the part */
-    bool born;
+    uint8_t kind;
 } spw_visit_step;
 
 /* Where a size is served. */
@@ -36,6 +37,8 @@ typedef enum spw_size_class { SPW_SIZE_NONE, SPW_SIZE_SMALL, SPW_SIZE_LARGE } sp
 /* The events of a form of one class. */
 typedef struct spw_visit_part {
     size_t step, steps; /* the first */
+    size_t few; /* behind these: those that tell whether all of it finds room. Births that die at once, or are the last, pass: where
+                   they stand is of no account */
     size_t sizes;
     uint8_t size[SPW_VISIT_SIZES]; /* of the form */
 } spw_visit_part;
