@@ -45,8 +45,8 @@ spw_status spw_allocator_copy(const spw_allocator *from, spw_allocator **out) {
     a->block = NULL;
     a->spare = NULL;
     for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].unmapped = NULL;
-    SPW_TRY(SPW_ALLOC(a->capacity, &a->block));
-    SPW_TRY(SPW_ALLOC(a->capacity, &a->spare));
+    SPW_TRY(SPW_RESIZE(a->capacity, &a->block));
+    SPW_TRY(SPW_RESIZE(a->capacity, &a->spare));
     for (size_t p = 0; p < SPW_POOLS && a->settings.expandable_segments; p++)
         SPW_TRY(SPW_ALLOC(a->capacity, &a->pool[p].unmapped));
     if (a->blocks > 0) memcpy(a->block, from->block, a->blocks * sizeof *a->block);
@@ -195,9 +195,10 @@ spw_status spw_allocator_record_stream(spw_allocator *a, spw_allocation allocati
 
 spw_allocator_stats spw_allocator_get_stats(const spw_allocator *a) { return a->stats; }
 
-void spw_allocator_reset_peaks(spw_allocator *a) {
-    a->stats.requested_peak_bytes = a->stats.requested_bytes;
-    a->stats.allocated_peak_bytes = a->stats.allocated_bytes;
+void spw_allocator_reset_peaks(spw_allocator *a, uint64_t more) {
+    a->stats.requested_peak_bytes = a->stats.requested_bytes + more;
+    a->stats.allocated_peak_bytes = a->stats.requested_bytes + more;
+    spw_raise_to(&a->stats.allocated_peak_bytes, a->stats.allocated_bytes);
     a->stats.reserved_peak_bytes = a->stats.reserved_bytes;
 }
 

@@ -35,14 +35,15 @@ typedef struct visit {
     uint8_t before[PLACES], behind[PLACES]; /* and its neighbours there */
 } visit;
 
-static uint64_t address_of(const visit *v, size_t p) {
+/* Seldom asked for: only of rooms that are equal. */
+__attribute__((noinline, cold)) static uint64_t address_of(const visit *v, size_t p) {
     uint64_t address = v->block[v->own[p]].address;
     for (size_t at = v->before[p]; at != NO_PART; at = v->before[at])
         address += v->bytes[at] + v->room[at] + v->room[LEAD + at];
     return address + v->room[LEAD + p];
 }
 
-static uint64_t address_at(const visit *v, int32_t block, size_t where) {
+__attribute__((noinline, cold)) static uint64_t address_at(const visit *v, int32_t block, size_t where) {
     if (where == OWN_BLOCK) return v->block[block].address;
     if (where >= LEAD) return v->block[v->own[where - LEAD]].address;
     return address_of(v, where) + v->bytes[where];
@@ -57,7 +58,8 @@ static inline size_t look_beside(const visit *v, uint64_t rooms, uint64_t wanted
     for (; rooms != 0; rooms &= rooms - 1) {
         const size_t r = (size_t)__builtin_ctzll(rooms);
         const uint64_t rest = v->room[r] - wanted;
-        if (rest > over || (rest == over && address_at(v, block, r) > address_at(v, block, where))) continue;
+        if (rest > over) continue;
+        if (rest == over && address_at(v, block, r) > address_at(v, block, where)) continue;
         over = rest;
         where = r;
     }
@@ -245,9 +247,9 @@ static bool fits_by_sums(const spw_allocator *a, uint32_t pool, const spw_visit_
 /* Small requests are always cut exactly, so that only whether they fit is to be known. Their sizes and order tell it, and the free blocks,
  * of which the addresses count as far as they order them. What fitted once fits again. */
 static bool fits_small(const spw_event_list *list, const place *at, spw_allocator *a) {
-    if (fits_by_sums(a, SPW_SMALL_POOL, &at->visit->small)) return true;
+    if (fits_by_sums(a, SPW_SMALL_POOL, &at->visit->total.small)) return true;
     const uint64_t pool = spw_pool_number(a, SPW_SMALL_POOL),
-                   number = spw_allocator_mix(at->visit->number + pool);
+                   number = spw_allocator_mix(at->visit->total.number + pool);
     uint64_t *known = list->fits != NULL && pool != 0 ? &list->fits->number[number % SPW_VISITS_KNOWN] : NULL;
     if (known != NULL && *known == number) return true;
     if (!finds_room(a, at, &at->plan->small)) return false;
@@ -273,12 +275,12 @@ static uint64_t most_of(const place *at, const uint64_t *after) {
 /* beside: bytes that the visit may have without a new peak. *most: what it has, where that is more. */
 static bool fits_large(const place *at, uint64_t beside, spw_allocator *a, uint64_t *most) {
     uint64_t after[SPW_VISIT_EVENTS], large = 0;
-    if (!at->visit->others && at->visit->most <= beside)
-        return fits_by_sums(a, 0, &at->visit->large) || finds_room(a, at, &at->plan->large);
+    if (!at->visit->total.others && at->visit->most <= beside)
+        return fits_by_sums(a, 0, &at->visit->total.large) || finds_room(a, at, &at->plan->large);
     if (!follow(a, at, &at->plan->large, after)) return false;
     if (at->visit->most <= beside) return true;
     for (size_t i = 0; i < at->plan->large.steps; i++) spw_raise_to(&large, after[i]);
-    if (large + at->visit->small.bytes > beside) *most = most_of(at, after);
+    if (large + at->visit->total.small.bytes > beside) *most = most_of(at, after);
     return true;
 }
 

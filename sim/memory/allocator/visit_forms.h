@@ -51,7 +51,7 @@ typedef struct spw_visit_plan {
 
 /* A size of a visit. */
 typedef struct spw_visit_size {
-    uint64_t bytes; /* rounded */
+    uint64_t asked, bytes; /* bytes: rounded */
     uint16_t sizes; /* spw_sizes_of() */
     uint8_t pool;
 } spw_visit_size;
@@ -69,6 +69,8 @@ typedef struct spw_visit_form {
     uint16_t first[SPW_VISIT_SIZES];  /* event of this size */
     uint16_t births[SPW_VISIT_SIZES]; /* of this size */
     uint8_t stream[SPW_VISIT_SIZES];
+    uint8_t changing[SPW_VISIT_SIZES]; /* those whose bytes change, rising */
+    size_t changings;
     spw_visit_change change[SPW_VISIT_CHANGES]; /* what is live most of, one top after the other */
     size_t changes;
     spw_visit_plan plan[SPW_VISIT_PLANS];

@@ -9,7 +9,8 @@
 /* One run of one setting. */
 typedef struct turn {
     int variant;
-    bool starts; /* the job's first step */
+    bool starts;   /* the job's first step */
+    uint64_t sure; /* bytes that its list has live at once, where it comes to its end; 0: it may not */
 } turn;
 
 /* --- Processes --- */
@@ -89,7 +90,8 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
     if (m->request.every)
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
     else
-        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, &p->last));
+        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, at.sure,
+                                             &p->last));
     if (p->last.refused) {
         if (list->event != NULL) *refused = list->event[p->last.refused_event];
     } else if (at.starts && p->last.before.refused == 0) {
@@ -286,16 +288,19 @@ static bool is_repeated(spw_reserved_memory *m, size_t place, uint64_t number) {
     return same;
 }
 
-static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool starts, lists *l) {
+/* ends: every list comes to its end, or what comes of this is forgotten. */
+static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool ends, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
     const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
+    const bool starts = m->starts && run == 0;
     spw_event_list *list = NULL;
     spw_status status = list_of(m, place, run, l, &list);
     rank->ran = true;
     rank->now.first = starts;
-    for (int v = m->first; v < m->variants && status == SPW_OK; v++)
-        status =
-            process_step(m, stage, (turn){v, starts}, list, &rank->now.process[v], &rank->now.refused[v]);
+    for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
+        const turn at = {v, starts, ends ? rank->now.peak_bytes : 0};
+        status = process_step(m, stage, at, list, &rank->now.process[v], &rank->now.refused[v]);
+    }
     return status;
 }
 
@@ -309,16 +314,39 @@ static void show_turn(const spw_reserved_turn *kept, spw_reserved_rank *rank) {
     }
 }
 
-static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, lists *l) {
+static bool has_failed(const spw_reserved_memory *m, const spw_reserved_turn *t) {
+    bool failed = false;
+    for (int v = m->first; v < m->variants; v++) failed = failed || t->process[v].failed;
+    return failed;
+}
+
+/* *ends: as in rank_run(); false: one did not. */
+static spw_status run_in_turn(spw_reserved_memory *m, size_t place, int runs, bool *ends, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
     const uint64_t number = rows_number(m, spw_reserved_rank_of(m, place));
+    const bool sure = *ends;
     spw_status status = SPW_OK;
-    for (int run = 0; run < runs && status == SPW_OK; run++) {
-        if (!is_repeated(m, place, number)) status = rank_run(m, place, run, m->starts && run == 0, l);
+    for (int run = 0; run < runs && status == SPW_OK && *ends == sure; run++) {
+        if (!is_repeated(m, place, number)) status = rank_run(m, place, run, sure, l);
         rank->rows = number;
         if (runs > 1) rank->turn[run] = rank->now;
+        if (sure && has_failed(m, &rank->now)) *ends = false;
     }
     for (int v = 0; v < VARIANTS && runs > 1; v++) process_end(&rank->now.process[v]); /* it does not go on */
+    return status;
+}
+
+/* Of several runs, which begin with nothing, none is thought to run out of memory. Where one does, they are run once more. */
+static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, lists *l) {
+    spw_reserved_rank *rank = &m->place[place];
+    const spw_reserved_turn begin = rank->now;
+    bool ends = runs > 1;
+    spw_status status = run_in_turn(m, place, runs, &ends, l);
+    if (status == SPW_OK && runs > 1 && !ends) {
+        rank->now = begin;
+        rank->ran = false;
+        status = run_in_turn(m, place, runs, &ends, l);
+    }
     return status;
 }
 
