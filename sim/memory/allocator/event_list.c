@@ -216,7 +216,8 @@ static uint64_t add_number(uint64_t number, uint64_t bytes, uint64_t rest) {
 
 /* A number of what is behind a mark: of its events, or of its own ones and of what does not change, of every `step`th from `begin` to
  * before `end`. The factors are odd; only the sum waits for the event before. */
-static uint64_t number_behind(const spw_event_list *list, size_t mark, size_t begin, size_t end, size_t step) {
+static uint64_t number_behind(const spw_event_list *list, size_t mark, size_t begin, size_t end,
+                              size_t step) {
     uint64_t number = list->own != NULL ? list->shape[mark] : end - begin;
     for (size_t i = begin; i < end && list->own != NULL; i += step)
         number = add_number(number, list->own[i].bytes, 0);
@@ -291,9 +292,7 @@ typedef struct cursor {
     bool forward;              /* was the last event */
 } cursor;
 
-static void note_forward(const spw_event_list *list, const spw_allocator *allocator, cursor *at,
-                         spw_list_replay *out) {
-    const bool backward = list->event[at->event].backward;
+static void note_forward(bool backward, const spw_allocator *allocator, cursor *at, spw_list_replay *out) {
     if (at->forward && backward) out->after_forward = spw_allocator_get_stats(allocator);
     at->forward = !backward;
 }
@@ -305,7 +304,7 @@ static spw_status replay_events(const spw_event_list *list, size_t end, spw_allo
     for (; at->event < end && !out->refused && status == SPW_OK; at->event++) {
         const spw_memory_event *event = &list->event[at->event];
         spw_allocation *held = &live[event->slot];
-        note_forward(list, allocator, at, out);
+        note_forward(event->backward, allocator, at, out);
         if (event->born) {
             status = spw_allocator_allocate(allocator, event->stream, event->bytes, held);
             out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
@@ -358,7 +357,8 @@ static void look_at_mark(const spw_event_list *list, const spw_allocator *alloca
 }
 
 spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
-                                        spw_allocation *live, size_t slots, uint64_t sure, spw_list_replay *out) {
+                                        spw_allocation *live, size_t slots, uint64_t sure,
+                                        spw_list_replay *out) {
     const bool visits = slots > 0 && spw_event_visit_can(allocator);
     seen_marks marks = {.known = NULL};
     cursor at = {.visit = visits ? 0 : list->visits};
@@ -376,7 +376,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         while (at.visit < list->visits && list->visit[at.visit].begin < at.event) at.visit++;
         if (at.visit < list->visits && list->visit[at.visit].begin == at.event) {
             const size_t visit = at.visit++;
-            note_forward(list, allocator, &at, out);
+            note_forward(list->visit[visit].backward, allocator, &at, out);
             if (spw_event_visit_replay(list, visit, allocator)) {
                 at.event = list->visit[visit].end;
                 continue;

@@ -54,6 +54,7 @@ typedef struct spw_visit_total {
 typedef struct spw_event_visit {
     uint32_t begin, end;
     uint16_t form; /* visit_forms.h */
+    bool backward; /* all of it */
     /* by spw_event_list_outline(): */
     bool outlined;                /* false: it is replayed event by event */
     bool spread;                  /* all events have their bytes */
@@ -84,7 +85,7 @@ typedef struct spw_event_list {
     spw_visits_known *
         fits; /* spw_event_list_remember(), of this list and those before it in its place; NULL: nobody asked */
     spw_visit_forms *forms; /* of the visits */
-    spw_own_event *own;     /* [owns] spw_event_list_find_own(), by event; NULL: of all events bytes are read */
+    spw_own_event *own; /* [owns] spw_event_list_find_own(), by event; NULL: of all events bytes are read */
     size_t owns, own_room;
     uint64_t *shape; /* [marks] with own: a number of what does not change behind each */
 } spw_event_list;

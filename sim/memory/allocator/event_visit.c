@@ -167,10 +167,11 @@ static uint32_t find_requests(const spw_allocator *a, const place *at, const spw
     v->least = UINT64_MAX;
     for (size_t k = 0; k < of->sizes; k++) {
         const spw_visit_size *s = &at->size[of->size[k]];
+        const uint64_t bytes = spw_visit_bytes(s->asked);
         int32_t first = spw_pool_first_from(&a->pool[s->pool], s->sizes);
-        while (first != SPW_NO_BLOCK && a->block[first].bytes < s->bytes) first = a->block[first].larger;
-        request_of[k] = (request){s->bytes, first, s->pool};
-        if (s->bytes < v->least) v->least = s->bytes;
+        while (first != SPW_NO_BLOCK && a->block[first].bytes < bytes) first = a->block[first].larger;
+        request_of[k] = (request){bytes, first, s->pool};
+        if (bytes < v->least) v->least = bytes;
         pools |= UINT32_C(1) << s->pool;
     }
     return pools;
@@ -263,7 +264,7 @@ static uint64_t most_of(const place *at, const uint64_t *after) {
     uint64_t small = 0, large = 0, most = 0;
     for (size_t i = 0; i < at->form->events; i++) {
         const spw_size_class class = spw_class_of(at->plan->classes, event[i].size);
-        const uint64_t bytes = at->size[event[i].size].bytes;
+        const uint64_t bytes = spw_visit_bytes(at->size[event[i].size].asked);
         /* NOLINTNEXTLINE(clang-analyzer-*): follow() has written all of it */
         if (class == SPW_SIZE_LARGE) large = *after++;
         if (class == SPW_SIZE_SMALL) small += event[i].born ? bytes : -bytes;

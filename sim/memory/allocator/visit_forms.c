@@ -196,8 +196,11 @@ static spw_status add_visit(const finding *f, size_t begin, size_t end) {
     if (status != SPW_OK || form == MOST_FORMS) return status;
     status = SPW_GROW(list->visits, list->visits + 1, &list->visit_room, &list->visit);
     if (status == SPW_OK)
-        list->visit[list->visits++] = (spw_event_visit){
-            .begin = (uint32_t)begin, .end = (uint32_t)end, .form = (uint16_t)form, .spread = true};
+        list->visit[list->visits++] = (spw_event_visit){.begin = (uint32_t)begin,
+                                                        .end = (uint32_t)end,
+                                                        .form = (uint16_t)form,
+                                                        .backward = list->event[begin].backward,
+                                                        .spread = true};
     return status;
 }
 
@@ -297,7 +300,8 @@ static void add_few(spw_visit_forms *all, spw_visit_part *part) {
         spw_visit_step *few = &all->step[all->steps++];
         *few = step[i];
         if (few->kind == SPW_STEP_DEATH) continue;
-        const bool dies = i + 1 < end && step[i + 1].kind == SPW_STEP_DEATH && step[i + 1].place == few->place;
+        const bool dies =
+            i + 1 < end && step[i + 1].kind == SPW_STEP_DEATH && step[i + 1].place == few->place;
         if (dies || i + 1 == end) few->kind = SPW_STEP_PASSES;
         i += dies;
     }
@@ -321,9 +325,8 @@ static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t 
         const uint8_t at = place[event[i].birth];
         const uint64_t bit = (uint64_t)1 << at;
         taken ^= bit;
-        all->step[all->steps++] =
-            (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size],
-                             event[i].born ? SPW_STEP_BIRTH : SPW_STEP_DEATH};
+        all->step[all->steps++] = (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size],
+                                                   event[i].born ? SPW_STEP_BIRTH : SPW_STEP_DEATH};
     }
     part->steps = all->steps - part->step;
     add_few(all, part);
@@ -336,7 +339,8 @@ static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, 
     while (p < form->plans && form->plan[p].classes != classes) p++;
     *out = p;
     if (p < form->plans || p == SPW_VISIT_PLANS) return SPW_OK;
-    const spw_status status = SPW_GROW(all->steps, all->steps + 2 * form->events, &all->step_room, &all->step);
+    const spw_status status =
+        SPW_GROW(all->steps, all->steps + 2 * form->events, &all->step_room, &all->step);
     if (status != SPW_OK) return status;
     spw_visit_plan *plan = &form->plan[form->plans++];
     plan->classes = classes;
@@ -363,9 +367,9 @@ static uint64_t most_of(const spw_visit_form *form, const spw_visit_size *size) 
 /* Size k, of so many bytes, and what it adds. */
 static void add_size(const spw_visit_form *form, size_t k, uint64_t asked, spw_visit_size *size,
                      spw_visit_total *total) {
-    const uint64_t rounded = (asked + SPW_BLOCK_SMALLEST - 1) & ~(SPW_BLOCK_SMALLEST - 1);
+    const uint64_t rounded = spw_visit_bytes(asked);
     const uint32_t pool = spw_pool_of(form->stream[k], rounded);
-    size[k] = (spw_visit_size){asked, rounded, spw_sizes_of(rounded), (uint8_t)pool};
+    size[k] = (spw_visit_size){asked, spw_sizes_of(rounded), (uint8_t)pool};
     total->too_much = total->too_much || asked > MOST_BYTES;
     if (total->too_much || rounded == 0) return; /* of 0 bytes nothing is allocated */
     total->others = total->others || pool > SPW_SMALL_POOL;

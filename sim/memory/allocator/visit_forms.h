@@ -3,6 +3,7 @@
 #ifndef SPW_SIM_MEMORY_ALLOCATOR_VISIT_FORMS_H
 #define SPW_SIM_MEMORY_ALLOCATOR_VISIT_FORMS_H
 
+#include "sim/memory/allocator/allocator_internal.h"
 #include "sim/memory/allocator/event_list.h"
 
 /* Longer visits, of more sizes or with more at once, are replayed event by event. */
@@ -37,7 +38,8 @@ typedef enum spw_size_class { SPW_SIZE_NONE, SPW_SIZE_SMALL, SPW_SIZE_LARGE } sp
 /* The events of a form of one class. */
 typedef struct spw_visit_part {
     size_t step, steps; /* the first */
-    size_t few; /* behind these: those that tell whether all of it finds room. Births that die at once, or are the last, pass: where
+    size_t
+        few; /* behind these: those that tell whether all of it finds room. Births that die at once, or are the last, pass: where
                    they stand is of no account */
     size_t sizes;
     uint8_t size[SPW_VISIT_SIZES]; /* of the form */
@@ -51,7 +53,7 @@ typedef struct spw_visit_plan {
 
 /* A size of a visit. */
 typedef struct spw_visit_size {
-    uint64_t asked, bytes; /* bytes: rounded */
+    uint64_t asked;
     uint16_t sizes; /* spw_sizes_of() */
     uint8_t pool;
 } spw_visit_size;
@@ -86,6 +88,11 @@ struct spw_visit_forms {
     size_t steps, step_room;
     spw_visit_size *size; /* of all visits */
 };
+
+/* As the allocator rounds it. */
+static inline uint64_t spw_visit_bytes(uint64_t asked) {
+    return (asked + SPW_BLOCK_SMALLEST - 1) & ~(SPW_BLOCK_SMALLEST - 1);
+}
 
 static inline spw_size_class spw_class_of(uint64_t classes, size_t size) {
     return (spw_size_class)(classes >> 2 * size & 3);

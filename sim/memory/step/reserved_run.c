@@ -90,8 +90,7 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
     if (m->request.every)
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
     else
-        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, at.sure,
-                                             &p->last));
+        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, at.sure, &p->last));
     if (p->last.refused) {
         if (list->event != NULL) *refused = list->event[p->last.refused_event];
     } else if (at.starts && p->last.before.refused == 0) {

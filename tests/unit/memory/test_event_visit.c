@@ -402,7 +402,8 @@ static void set_bytes(spw_event_list *list, uint64_t turn) {
 
 /* Of those alone whose bytes change. */
 static void set_own(spw_event_list *list, uint64_t turn) {
-    for (size_t i = 0; i < list->owns; i++) list->own[i].bytes = bytes_of(&list->event[list->own[i].event], turn);
+    for (size_t i = 0; i < list->owns; i++)
+        list->own[i].bytes = bytes_of(&list->event[list->own[i].event], turn);
 }
 
 static bool same_top(spw_list_top a, int64_t bytes, size_t event) {
