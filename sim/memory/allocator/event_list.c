@@ -328,8 +328,9 @@ static size_t next_stop(const spw_event_list *list, const cursor *at) {
 
 static void begin_replay(spw_allocator *allocator, uint64_t sure, spw_list_replay *out) {
     *out = (spw_list_replay){.refused = false};
-    spw_allocator_reset_peaks(allocator, sure);
+    spw_allocator_reset_peaks(allocator);
     out->before = out->after_forward = spw_allocator_get_stats(allocator);
+    spw_allocator_expect(allocator, sure);
 }
 
 /* What was seen at marks since events were left out. */
@@ -387,6 +388,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
     }
     if (at.forward) out->after_forward = spw_allocator_get_stats(allocator);
     out->after = spw_allocator_get_stats(allocator);
+    out->unsure = out->after.requested_peak_bytes < out->before.requested_bytes + sure;
 
 cleanup:
     spw_free(marks.known);

@@ -146,6 +146,7 @@ typedef struct spw_list_replay {
     spw_allocator_stats before, after_forward, after; /* peaks of `after` are those of this list */
     bool refused;                                     /* out of memory; the list was left there */
     size_t refused_event;                             /* where, if so */
+    bool unsure; /* what was called sure was never live: what is allocated may peak lower than `after` says */
     size_t repeated; /* events that were left out, as what they do was seen before */
 } spw_list_replay;
 /* live [slots]: what every slot holds, carried from list to list; begins as SPW_ALLOCATION_EMPTY. */
@@ -168,9 +169,9 @@ SPW_MUST_CHECK spw_status spw_event_list_outline(spw_event_list *list);
 /* From now on it is noted which small requests of visits fitted. It outlives spw_event_list_clear(). */
 SPW_MUST_CHECK spw_status spw_event_list_remember(spw_event_list *list);
 /* The same answer, sooner: where the allocator and the slots are at a mark as they were at an earlier one, and the events since are
- * those that follow, these can only do the same again; they are left out, as often as they repeat. sure: so many bytes are surely live at
- * once, above those at the beginning, in a list that comes to its end (spw_event_list_tops()); 0: nobody knows. What stays below is not
- * looked at closely, and where the device is out of memory the peaks may be too high by it. */
+ * those that follow, these can only do the same again; they are left out, as often as they repeat. sure: so many bytes will be live at
+ * once, above those at the beginning (spw_event_list_tops()), so that what is allocated peaks as high at least, and what stays below is
+ * not looked at closely; 0: nobody knows. */
 SPW_MUST_CHECK spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
                                                        spw_allocation *live, size_t slots, uint64_t sure,
                                                        spw_list_replay *out);

@@ -27,7 +27,7 @@ typedef struct visit {
     spw_block *block;
     uint64_t least;  /* no request is smaller */
     uint64_t cut;    /* what is left of a block is cut off from so many bytes on */
-    uint32_t number; /* of the visit */
+    uint64_t number; /* of the visit */
     uint64_t bytes[PLACES];
     /* Free of a part's block: the gap behind it, before the next part; the lead in front of it, where it is the first. */
     uint64_t room[2 * PLACES];
@@ -151,12 +151,8 @@ static inline bool has_room(const visit *v, const request *r, uint64_t rooms) {
 
 /* What requests of one pool find before anything is in use. */
 static void begin_pool(spw_allocator *a, uint8_t pool, visit *v) {
-    if (++a->visit == 0) { /* no block may seem to be in use by one that was long ago */
-        for (size_t i = 0; i < a->blocks; i++) a->block[i].visit = 0;
-        a->visit = 1;
-    }
     v->block = a->block;
-    v->number = a->visit;
+    v->number = ++a->visit;
     v->cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1;
 }
 

@@ -10,7 +10,7 @@
 typedef struct turn {
     int variant;
     bool starts;   /* the job's first step */
-    uint64_t sure; /* bytes that its list has live at once, where it comes to its end; 0: it may not */
+    uint64_t sure; /* bytes that its list is to have live at once; 0: perhaps it has not */
 } turn;
 
 /* --- Processes --- */
@@ -91,6 +91,7 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
     else
         SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, at.sure, &p->last));
+    p->unsure = p->last.unsure;
     if (p->last.refused) {
         if (list->event != NULL) *refused = list->event[p->last.refused_event];
     } else if (at.starts && p->last.before.refused == 0) {
@@ -287,8 +288,8 @@ static bool is_repeated(spw_reserved_memory *m, size_t place, uint64_t number) {
     return same;
 }
 
-/* ends: every list comes to its end, or what comes of this is forgotten. */
-static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool ends, lists *l) {
+/* sure: every list is thought to come to its peak. */
+static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool sure, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
     const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
     const bool starts = m->starts && run == 0;
@@ -297,7 +298,7 @@ static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool e
     rank->ran = true;
     rank->now.first = starts;
     for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
-        const turn at = {v, starts, ends ? rank->now.peak_bytes : 0};
+        const turn at = {v, starts, sure ? rank->now.peak_bytes : 0};
         status = process_step(m, stage, at, list, &rank->now.process[v], &rank->now.refused[v]);
     }
     return status;
@@ -313,40 +314,38 @@ static void show_turn(const spw_reserved_turn *kept, spw_reserved_rank *rank) {
     }
 }
 
-static bool has_failed(const spw_reserved_memory *m, const spw_reserved_turn *t) {
-    bool failed = false;
-    for (int v = m->first; v < m->variants; v++) failed = failed || t->process[v].failed;
-    return failed;
+static bool is_unsure(const spw_reserved_memory *m, const spw_reserved_turn *t) {
+    bool unsure = false;
+    for (int v = m->first; v < m->variants; v++) unsure = unsure || t->process[v].unsure;
+    return unsure;
 }
 
-/* *ends: as in rank_run(); false: one did not. */
-static spw_status run_in_turn(spw_reserved_memory *m, size_t place, int runs, bool *ends, lists *l) {
+/* *sure: as in rank_run(); false behind it: a list did not, and it stopped there. */
+static spw_status run_in_turn(spw_reserved_memory *m, size_t place, int runs, bool *sure, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
     const uint64_t number = rows_number(m, spw_reserved_rank_of(m, place));
-    const bool sure = *ends;
+    const bool thought = *sure;
     spw_status status = SPW_OK;
-    for (int run = 0; run < runs && status == SPW_OK && *ends == sure; run++) {
-        if (!is_repeated(m, place, number)) status = rank_run(m, place, run, sure, l);
+    for (int run = 0; run < runs && status == SPW_OK && *sure == thought; run++) {
+        if (!is_repeated(m, place, number)) status = rank_run(m, place, run, thought, l);
         rank->rows = number;
         if (runs > 1) rank->turn[run] = rank->now;
-        if (sure && has_failed(m, &rank->now)) *ends = false;
+        *sure = thought && !is_unsure(m, &rank->now);
     }
     for (int v = 0; v < VARIANTS && runs > 1; v++) process_end(&rank->now.process[v]); /* it does not go on */
     return status;
 }
 
-/* Of several runs, which begin with nothing, none is thought to run out of memory. Where one does, they are run once more. */
+/* Several runs begin with nothing, so that they can be done again where one runs out of memory below the peak that it should have come to. */
 static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
     const spw_reserved_turn begin = rank->now;
-    bool ends = runs > 1;
-    spw_status status = run_in_turn(m, place, runs, &ends, l);
-    if (status == SPW_OK && runs > 1 && !ends) {
-        rank->now = begin;
-        rank->ran = false;
-        status = run_in_turn(m, place, runs, &ends, l);
-    }
-    return status;
+    bool sure = runs > 1;
+    const spw_status status = run_in_turn(m, place, runs, &sure, l);
+    if (status != SPW_OK || runs == 1 || sure) return status;
+    rank->now = begin;
+    rank->ran = false;
+    return run_in_turn(m, place, runs, &sure, l);
 }
 
 spw_status spw_reserved_run_place(spw_reserved_memory *m, size_t place, bool starts) {

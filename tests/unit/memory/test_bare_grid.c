@@ -114,7 +114,7 @@ static void predict(const spw_csv *csv, size_t row, process *p, double out[FIGUR
     if (emptied || number(csv, row, "sequence_step") == 0) {
         CHECK_OK(begin(&shape, p));
         CHECK_OK(run(p, &rows, &replay)); /* the first step has nothing to replace */
-        spw_allocator_reset_peaks(p->allocator, 0);
+        spw_allocator_reset_peaks(p->allocator);
     }
     CHECK_OK(run(p, &rows, &replay));
     const double before = (double)replay.before.requested_bytes;

@@ -127,8 +127,13 @@ static void check_same(const spw_allocator_settings *settings, uint64_t seed, bo
         CHECK_OK(spw_event_list_outline(&list));
         CHECK(list.visits >= ROUNDS / 2);
         CHECK_OK(spw_event_list_replay(&list, one, plain, &a));
-        CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, SLOTS, 0, &b));
-        CHECK(same_stats(&a.before, &b.before) && same_stats(&a.after_forward, &b.after_forward));
+        const uint64_t most = a.after.requested_peak_bytes - a.before.requested_bytes,
+                       sure = seed % 3 == 0 ? 0 : most + (seed % 3 == 1 && i == LISTS - 1 ? 512 : 0);
+        CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, SLOTS, sure, &b));
+        CHECK(b.unsure == (sure > most));
+        CHECK(same_stats(&a.before, &b.before));
+        CHECK(sure > 0 || same_stats(&a.after_forward, &b.after_forward));
+        if (b.unsure) b.after.allocated_peak_bytes = a.after.allocated_peak_bytes;
         CHECK(same_stats(&a.after, &b.after));
         CHECK(a.refused == b.refused && (!a.refused || a.refused_event == b.refused_event));
         CHECK(spw_allocator_state(one, plain, SLOTS) == spw_allocator_state(two, quick, SLOTS));

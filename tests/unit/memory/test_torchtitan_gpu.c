@@ -227,7 +227,7 @@ static void compare(const spw_csv *csv, size_t row, process *p, double worst[FIG
     read_rows(csv, row, &p->shape, rows);
     prepare(p);
     (void)replay(p);
-    spw_allocator_reset_peaks(p->allocator, 0);
+    spw_allocator_reset_peaks(p->allocator);
     step(p, rows);
     const spw_list_replay r = replay(p);
     const uint64_t before = r.before.requested_bytes,
