@@ -75,7 +75,10 @@ static size_t size_of(const finding *f, size_t begin, size_t at, spw_visit_form 
     form->first[k] = (uint16_t)at;
     form->stream[k] = first[at].stream;
     form->births[k] = 0;
-    if (law_of(f, &first[at]) != SPW_NO_LAW) form->changing[form->changings++] = (uint8_t)k;
+    if (law_of(f, &first[at]) != SPW_NO_LAW) {
+        form->changing[form->changings++] = (uint8_t)k;
+        form->changes_of |= UINT32_C(1) << k;
+    }
     form->sizes++;
     return k;
 }
@@ -84,6 +87,7 @@ static size_t size_of(const finding *f, size_t begin, size_t at, spw_visit_form 
 static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_visit_event *event) {
     form->number = form->events;
     form->sizes = form->changings = form->changes = form->plans = form->most_live = 0;
+    form->changes_of = 0;
     size_t live = 0;
     for (size_t i = 0; i < form->events; i++) {
         const spw_memory_event *e = &f->list->event[begin + i];
@@ -161,7 +165,8 @@ static bool has_form(const finding *f, size_t begin, const spw_visit_form *form)
         const spw_memory_event *e = &first[i];
         const size_t size = event[i].size;
         has = e->born == event[i].born &&
-              (e->born ? e->stream == form->stream[size] && are_alike(f, &first[form->first[size]], e)
+              (e->born ? e->stream == form->stream[size] && are_alike(f, &first[form->first[size]], e) &&
+                             (law_of(f, e) != SPW_NO_LAW) == (form->changes_of >> size & 1)
                        : f->other[begin + i] == begin + event[i].birth);
     }
     return has;

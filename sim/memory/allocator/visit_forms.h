@@ -71,8 +71,9 @@ typedef struct spw_visit_form {
     uint16_t first[SPW_VISIT_SIZES];  /* event of this size */
     uint16_t births[SPW_VISIT_SIZES]; /* of this size */
     uint8_t stream[SPW_VISIT_SIZES];
-    uint8_t changing[SPW_VISIT_SIZES]; /* those whose bytes change, rising */
+    uint8_t changing[SPW_VISIT_SIZES]; /* those whose bytes change, rising, */
     size_t changings;
+    uint32_t changes_of;                        /* and as bits */
     spw_visit_change change[SPW_VISIT_CHANGES]; /* what is live most of, one top after the other */
     size_t changes;
     spw_visit_plan plan[SPW_VISIT_PLANS];

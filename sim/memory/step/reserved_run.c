@@ -336,13 +336,15 @@ static spw_status run_in_turn(spw_reserved_memory *m, size_t place, int runs, bo
     return status;
 }
 
-/* Several runs begin with nothing, so that they can be done again where one runs out of memory below the peak that it should have come to. */
+/* Several runs begin with nothing, and ranks that are alike have lists that stay: so these can be done again, where one runs out of memory
+ * below the peak that it should have come to. */
 static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
     const spw_reserved_turn begin = rank->now;
-    bool sure = runs > 1;
+    const bool thought = runs > 1 && m->stage[spw_reserved_stage_of(m, place)].memory != NULL;
+    bool sure = thought;
     const spw_status status = run_in_turn(m, place, runs, &sure, l);
-    if (status != SPW_OK || runs == 1 || sure) return status;
+    if (status != SPW_OK || sure == thought) return status;
     rank->now = begin;
     rank->ran = false;
     return run_in_turn(m, place, runs, &sure, l);

@@ -369,8 +369,11 @@ enum { KINDS = 6, CELLS = 8, TURNS = 4 };
 static const uint16_t law_of[4] = {0, 0, 2, 2};
 
 static void add_kind(spw_event_list *list, int slot, int kind, int layer, bool born) {
-    const spw_memory_event event = {
-        .slot = (uint32_t)slot, .kind = (uint16_t)kind, .layer = (uint16_t)layer, .born = born};
+    const int none = CELLS - 1; /* a cell whose bytes never change */
+    const spw_memory_event event = {.slot = (uint32_t)slot,
+                                    .kind = (uint16_t)kind,
+                                    .layer = layer == none ? SPW_NO_MOE_LAYER : (uint16_t)layer,
+                                    .born = born};
     CHECK_OK(spw_event_list_append(list, event));
 }
 
@@ -395,10 +398,11 @@ static void fill_cells(spw_event_list *list) {
 }
 
 static uint64_t bytes_of(const spw_memory_event *event, uint64_t turn) {
+    const bool drawn = event->kind < 4 && event->layer != SPW_NO_MOE_LAYER;
     uint64_t state =
-        event->kind < 4 ? (turn * CELLS + event->layer) * KINDS + law_of[event->kind] + 1 : event->kind;
+        drawn ? (turn * CELLS + event->layer) * KINDS + law_of[event->kind] + 1 : event->kind + 1U;
     for (int k = 0; k < 4; k++) (void)next_random(&state);
-    return state % (event->kind < 4 && turn % 2 == 0 ? 2 * MIB : 40 * MIB);
+    return state % (drawn && turn % 2 == 0 ? 2 * MIB : 40 * MIB);
 }
 
 static void set_bytes(spw_event_list *list, uint64_t turn) {
@@ -423,7 +427,8 @@ static void check_own(uint64_t seed) {
     fill_cells(&plain);
     for (size_t i = 0; i < plain.events; i++) plain.event[i].bytes = 4096; /* equal by chance alone */
     for (size_t i = 0; i < plain.events; i++)
-        if (plain.event[i].kind >= 4) plain.event[i].bytes = bytes_of(&plain.event[i], seed);
+        if (plain.event[i].kind >= 4 || plain.event[i].layer == SPW_NO_MOE_LAYER)
+            plain.event[i].bytes = bytes_of(&plain.event[i], seed);
     CHECK_OK(spw_event_list_copy(&plain, &own));
     CHECK_OK(spw_event_list_find_visits(&own, law_of, 4));
     CHECK_OK(spw_event_list_find_own(&own, law_of, 4));
