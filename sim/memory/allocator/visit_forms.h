@@ -1,5 +1,6 @@
 /* Visits of an event list, which differ in their bytes alone where they have one form: what is born and dies in which order, and which
- * births are of equal bytes. What follows from the form is found once. Of event_list.c and event_visit.c only. */
+ * births are of equal bytes. What follows from the form is found once. Of event_list.c, event_visit.c and
+ * visit_outline.c only. */
 #ifndef SPW_SIM_MEMORY_ALLOCATOR_VISIT_FORMS_H
 #define SPW_SIM_MEMORY_ALLOCATOR_VISIT_FORMS_H
 
@@ -14,7 +15,8 @@ enum {
     SPW_VISIT_PLANS = 4,
     SPW_VISIT_PLACES = 32 /* of which each has two rooms, and each of these a bit */
 };
-enum { SPW_SMALL_POOL = 1 }; /* of the first stream */
+#define SPW_VISIT_FACTOR UINT64_C(0x9e3779b97f4a7c15) /* of numbers of visits */
+enum { SPW_SMALL_POOL = 1 };                          /* of the first stream */
 
 /* An event of a form. */
 typedef struct spw_visit_event {
