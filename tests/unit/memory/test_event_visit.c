@@ -132,7 +132,8 @@ static void check_same(const spw_allocator_settings *settings, uint64_t seed, bo
         CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, SLOTS, sure, &b));
         CHECK(b.unsure == (sure > most));
         CHECK(same_stats(&a.before, &b.before));
-        CHECK(sure > 0 || same_stats(&a.after_forward, &b.after_forward));
+        if (sure > 0) b.after_forward.allocated_peak_bytes = a.after_forward.allocated_peak_bytes;
+        CHECK(same_stats(&a.after_forward, &b.after_forward));
         if (b.unsure) b.after.allocated_peak_bytes = a.after.allocated_peak_bytes;
         CHECK(same_stats(&a.after, &b.after));
         CHECK(a.refused == b.refused && (!a.refused || a.refused_event == b.refused_event));
@@ -146,7 +147,7 @@ static void check_same(const spw_allocator_settings *settings, uint64_t seed, bo
 }
 
 /* Four small blocks of 1 MiB, of which one segment of 2 MiB holds two: the third opens another one, though as many fitted when they were
- * halves. Beside them is what takes nothing. */
+ * halves. One comes twice, so that halves are more than the segment together. Beside them is what takes nothing. */
 static void check_small(void) {
     const spw_allocator_settings settings = {.device_bytes = 0};
     spw_allocator *allocator = NULL;
@@ -160,6 +161,7 @@ static void check_small(void) {
         const uint64_t bytes = turn < 2 ? MIB / 2 : MIB;
         spw_event_list_clear(&list);
         for (uint32_t i = 0; i < 5; i++) add(&list, i, i < 4 ? bytes : 0, true, false);
+        for (int born = 0; born < 2; born++) add(&list, 3, bytes, born == 1, false);
         for (uint32_t i = 0; i < 5; i++) add(&list, i, i < 4 ? bytes : 0, false, false);
         CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
         CHECK_OK(spw_event_list_outline(&list));
@@ -443,7 +445,7 @@ static void check_own(uint64_t seed) {
         set_own(&copy, seed + turn);
         CHECK_OK(spw_event_list_find_again(&plain));
         CHECK_OK(spw_event_list_find_again(&copy));
-        for (size_t m = 0; m < plain.marks; m++) CHECK(!plain.again[m] || copy.again[m]);
+        for (size_t m = 0; m < plain.marks; m++) CHECK(plain.again[m] == (m > 0) && copy.again[m] == (m > 0));
         CHECK_OK(spw_event_list_outline(&copy));
         const spw_list_peak peak = spw_event_list_peak(&plain);
         CHECK(same_top(spw_event_list_tops(&copy).later, peak.peak_bytes, peak.peak_event));
