@@ -45,8 +45,8 @@ spw_status spw_allocator_copy(const spw_allocator *from, spw_allocator **out) {
     a->block = NULL;
     a->spare = NULL;
     for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].unmapped = NULL;
-    SPW_TRY(SPW_ALLOC(a->capacity, &a->block));
-    SPW_TRY(SPW_ALLOC(a->capacity, &a->spare));
+    SPW_TRY(SPW_RESIZE(a->capacity, &a->block));
+    SPW_TRY(SPW_RESIZE(a->capacity, &a->spare));
     for (size_t p = 0; p < SPW_POOLS && a->settings.expandable_segments; p++)
         SPW_TRY(SPW_ALLOC(a->capacity, &a->pool[p].unmapped));
     if (a->blocks > 0) memcpy(a->block, from->block, a->blocks * sizeof *a->block);
@@ -201,6 +201,10 @@ void spw_allocator_reset_peaks(spw_allocator *a) {
     a->stats.reserved_peak_bytes = a->stats.reserved_bytes;
 }
 
+void spw_allocator_expect(spw_allocator *a, uint64_t more) {
+    spw_raise_to(&a->stats.allocated_peak_bytes, a->stats.requested_bytes + more);
+}
+
 spw_status spw_allocator_empty_cache(spw_allocator *a) { return spw_allocator_release_all(a); }
 
 /* A sum, so that the order of entries, which decides nothing, does not count. */
@@ -213,12 +217,14 @@ uint64_t spw_allocator_state(const spw_allocator *a, const spw_allocation *live,
         const uint64_t kind = (uint64_t)b->pool << 16 | (uint64_t)b->users << 8 |
                               (uint64_t)b->allocated << 2 | (uint64_t)b->mapped << 1 |
                               (b->previous == SPW_NO_BLOCK);
-        sum += spw_allocator_mix(spw_allocator_mix(spw_allocator_mix(b->address + 1) + b->bytes) +
-                                 spw_allocator_mix(b->requested + 1) + kind);
+        sum += spw_allocator_mix(b->address * UINT64_C(0x9e3779b97f4a7c15) +
+                                 b->bytes * UINT64_C(0xd1b54a32d192ed03) +
+                                 b->requested * UINT64_C(0xbea225f9eb34556d) + kind + 1);
     }
     for (size_t i = 0; i < slots; i++)
         if (live[i].block >= 0)
-            sum += spw_allocator_mix(spw_allocator_mix(i + 1) + a->block[live[i].block].address);
+            sum +=
+                spw_allocator_mix((i + 1) * UINT64_C(0xbea225f9eb34556d) + a->block[live[i].block].address);
     return sum != 0 ? sum : 1;
 }
 

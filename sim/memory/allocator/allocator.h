@@ -91,6 +91,8 @@ void spw_allocator_stream_done(spw_allocator *allocator, size_t stream);
 spw_allocator_stats spw_allocator_get_stats(const spw_allocator *allocator);
 /* Peaks begin anew at what is held now (torch.cuda.reset_peak_memory_stats). */
 void spw_allocator_reset_peaks(spw_allocator *allocator);
+/* Before anybody asks for the peaks so many bytes more than now will be requested at once: what is allocated peaks as high at least. */
+void spw_allocator_expect(spw_allocator *allocator, uint64_t more);
 /* Gives every wholly free segment, or page, back (torch.cuda.empty_cache). */
 SPW_MUST_CHECK spw_status spw_allocator_empty_cache(spw_allocator *allocator);
 /* A number of all blocks and segments, and of which of them `live` [slots] has, slot by slot: where two are equal, equal calls do

@@ -235,7 +235,6 @@ spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, in
     r->pool = b->pool;
     r->allocated = false;
     r->users = 0;
-    r->lent = false;
     r->mapped = b->mapped;
     r->origin = b->origin;
     if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = *rest;
@@ -256,7 +255,6 @@ spw_status spw_allocator_cut_front(spw_allocator *a, int32_t block, uint64_t byt
     f->pool = b->pool;
     f->allocated = false;
     f->users = 0;
-    f->lent = false;
     f->mapped = true;
     f->origin = b->origin;
     if (b->previous != SPW_NO_BLOCK) a->block[b->previous].next = *front;

@@ -16,14 +16,17 @@ enum { SPW_NO_BLOCK = -1, SPW_POOLS = 2 * SPW_ALLOCATOR_STREAMS };
 /* A part of a segment. `previous` and `next` are its neighbours there. */
 typedef struct spw_block {
     uint64_t address, bytes, requested;
-    uint64_t waiting_since; /* searches of its size class when it became free */
+    union {
+        uint64_t
+            waiting_since; /* where garbage is collected: searches of its size class when it became free */
+        uint64_t visit;    /* else: of a free block, the visit that has a part of it (event_visit.c) */
+    };
     int32_t previous, next;
     int32_t smaller, larger; /* its neighbours among the free ones of its pool, where it is one */
     uint32_t pool;
     uint16_t sizes; /* those among which it is in the list, where it is */
     bool allocated;
     uint8_t users; /* bit s: stream s was recorded; not allocated and not 0: waits for them */
-    bool lent;     /* free, and under way in a visit (event_visit.c) */
     bool mapped;   /* false: addresses of an expandable segment without memory behind them */
     uint8_t
         origin; /* of an expandable segment: small segments from a multiple of a large one's size to its begin */
@@ -56,6 +59,7 @@ struct spw_allocator {
     spw_pool pool[SPW_POOLS];
     uint64_t searches[2]; /* large, small; counted for garbage collection only */
     uint64_t next_address;
+    uint64_t visit; /* the last one that was followed, from 1 on */
 };
 
 /* Neither in use nor waiting for a stream. */

@@ -1,5 +1,6 @@
 #include "sim/memory/allocator/event_list.h"
 
+#include "base/grow.h"
 #include "base/memory.h"
 #include "sim/memory/allocator/event_visit.h"
 #include "sim/memory/allocator/visit_forms.h"
@@ -41,15 +42,17 @@ spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
     }
     spw_event_list_clear(to);
     if (from->visits > 0) {
-        SPW_TRY(SPW_RESIZE(from->visits, &to->visit));
+        SPW_TRY(SPW_GROW(0, from->visits, &to->visit_room, &to->visit));
         memcpy(to->visit, from->visit, from->visits * sizeof *to->visit);
         SPW_TRY(spw_visit_forms_copy(from->forms, &to->forms));
         to->visits = from->visits;
     }
     if (from->own != NULL) {
-        SPW_TRY(SPW_RESIZE(from->owns, &to->own));
+        SPW_TRY(SPW_GROW(0, from->owns, &to->own_room, &to->own));
         memcpy(to->own, from->own, from->owns * sizeof *to->own);
         to->owns = from->owns;
+        SPW_TRY(SPW_ALLOC(from->marks, &to->shape));
+        if (from->marks > 0) memcpy(to->shape, from->shape, from->marks * sizeof *to->shape);
     }
     if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
     if (from->marks > 0) memcpy(to->mark, from->mark, from->marks * sizeof *to->mark);
@@ -206,14 +209,21 @@ static size_t left_out(const spw_event_list *list, seen *known, size_t knowns, c
     return 0;
 }
 
-/* A number of `events` that have bytes of their own, of every `step`th of them. The factors are odd; only the sum waits for the event before. */
-static uint64_t number_between(const spw_event_list *list, size_t begin, size_t end, size_t step) {
-    uint64_t number = end - begin;
-    for (size_t i = begin; i < end; i += step) {
-        const spw_memory_event *e = &list->event[list->own != NULL ? list->own[i] : i];
-        const uint64_t bytes = e->bytes * UINT64_C(0x9e3779b97f4a7c15),
-                       rest = ((uint64_t)e->slot << 1 | e->born) * UINT64_C(0xd1b54a32d192ed03);
-        number = (number + (bytes ^ bytes >> 29) + rest) * UINT64_C(0x100000001b3);
+static uint64_t add_number(uint64_t number, uint64_t bytes, uint64_t rest) {
+    bytes *= UINT64_C(0x9e3779b97f4a7c15);
+    return (number + (bytes ^ bytes >> 29) + rest * UINT64_C(0xd1b54a32d192ed03)) * UINT64_C(0x100000001b3);
+}
+
+/* A number of what is behind a mark: of its events, or of its own ones and of what does not change, of every `step`th from `begin` to
+ * before `end`. The factors are odd; only the sum waits for the event before. */
+static uint64_t number_behind(const spw_event_list *list, size_t mark, size_t begin, size_t end,
+                              size_t step) {
+    uint64_t number = list->own != NULL ? list->shape[mark] : end - begin;
+    for (size_t i = begin; i < end && list->own != NULL; i += step)
+        number = add_number(number, list->own[i].bytes, 0);
+    for (size_t i = begin; i < end && list->own == NULL; i += step) {
+        const spw_memory_event *e = &list->event[i];
+        number = add_number(number, e->bytes, (uint64_t)e->slot << 1 | e->born);
     }
     return number;
 }
@@ -224,57 +234,55 @@ static void find_own_of_marks(const spw_event_list *list, size_t *begin) {
     size_t at = 0;
     for (size_t m = 0; m < list->marks; m++) {
         if (list->own == NULL) at = list->mark[m];
-        while (list->own != NULL && at < owns && list->own[at] < list->mark[m]) at++;
+        while (list->own != NULL && at < owns && list->own[at].event < list->mark[m]) at++;
         begin[m] = at;
     }
     begin[list->marks] = owns;
 }
 
-static int by_number(const void *left, const void *right) {
-    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
-}
-
-/* number [marks], sorted: which one stands there more than once. */
-static bool is_repeated(const uint64_t *number, size_t marks, uint64_t wanted) {
-    const uint64_t *found = bsearch(&wanted, number, marks, sizeof *number, by_number);
-    return found != NULL &&
-           ((found > number && found[-1] == wanted) || (found + 1 < number + marks && found[1] == wanted));
-}
-
-/* Which of the numbers, of which those that are unlike the others already stay so, stand there more than once. */
-static void find_repeated(const uint64_t *number, uint64_t *sorted, bool *again, size_t marks) {
-    memcpy(sorted, number, marks * sizeof *sorted);
-    qsort(sorted, marks, sizeof *sorted, by_number);
-    for (size_t m = 0; m < marks; m++) again[m] = again[m] && is_repeated(sorted, marks, number[m]);
+/* Which of the numbers, of which those that are unlike the others already stay so, stand there more than once. first [places, a power of
+ * two of at least twice the marks]: where a number stands first, 1 + its mark; 0: none. */
+static void find_repeated(const uint64_t *number, size_t *first, size_t places, bool *again, size_t marks) {
+    memset(first, 0, places * sizeof *first);
+    for (size_t m = 0; m < marks; m++) {
+        const bool open = again[m];
+        size_t at = (number[m] ^ number[m] >> 32) & (places - 1);
+        while (first[at] != 0 && number[first[at] - 1] != number[m]) at = (at + 1) & (places - 1);
+        again[m] = false;
+        if (first[at] == 0)
+            first[at] = 1 + m;
+        else if (open)
+            again[m] = again[first[at] - 1] = true;
+    }
 }
 
 /* By some of the events; where these are the same, by all. */
 spw_status spw_event_list_find_again(spw_event_list *list) {
     enum { SOME = 7 };
-    uint64_t *number = NULL, *sorted = NULL;
-    size_t *begin = NULL;
+    uint64_t *number = NULL;
+    size_t *begin = NULL, *first = NULL, places = 2;
     spw_status status = SPW_OK;
     forget_again(list);
     if (list->marks == 0) return SPW_OK;
     SPW_TRY(SPW_ALLOC(list->marks + 1, &begin));
     find_own_of_marks(list, begin);
     SPW_TRY(SPW_ALLOC(list->marks, &number));
-    SPW_TRY(SPW_ALLOC(list->marks, &sorted));
+    while (places < 2 * list->marks) places *= 2;
+    SPW_TRY(SPW_ALLOC(places, &first));
     SPW_TRY(SPW_ALLOC(list->marks, &list->again));
     for (size_t m = 0; m < list->marks; m++) {
-        number[m] = number_between(list, begin[m], begin[m + 1], SOME);
+        number[m] = number_behind(list, m, begin[m], begin[m + 1], SOME);
         list->again[m] = true;
     }
-    find_repeated(number, sorted, list->again, list->marks);
+    find_repeated(number, first, places, list->again, list->marks);
     for (size_t m = 0; m < list->marks; m++)
-        if (list->again[m]) number[m] = number_between(list, begin[m], begin[m + 1], 1);
-    find_repeated(number, sorted, list->again, list->marks);
+        if (list->again[m]) number[m] = number_behind(list, m, begin[m], begin[m + 1], 1);
+    find_repeated(number, first, places, list->again, list->marks);
 
 cleanup:
     spw_free(begin);
     spw_free(number);
-    spw_free(sorted);
+    spw_free(first);
     return status;
 }
 
@@ -284,9 +292,7 @@ typedef struct cursor {
     bool forward;              /* was the last event */
 } cursor;
 
-static void note_forward(const spw_event_list *list, const spw_allocator *allocator, cursor *at,
-                         spw_list_replay *out) {
-    const bool backward = list->event[at->event].backward;
+static void note_forward(bool backward, const spw_allocator *allocator, cursor *at, spw_list_replay *out) {
     if (at->forward && backward) out->after_forward = spw_allocator_get_stats(allocator);
     at->forward = !backward;
 }
@@ -298,7 +304,7 @@ static spw_status replay_events(const spw_event_list *list, size_t end, spw_allo
     for (; at->event < end && !out->refused && status == SPW_OK; at->event++) {
         const spw_memory_event *event = &list->event[at->event];
         spw_allocation *held = &live[event->slot];
-        note_forward(list, allocator, at, out);
+        note_forward(event->backward, allocator, at, out);
         if (event->born) {
             status = spw_allocator_allocate(allocator, event->stream, event->bytes, held);
             out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
@@ -320,10 +326,11 @@ static size_t next_stop(const spw_event_list *list, const cursor *at) {
     return stop;
 }
 
-static void begin_replay(spw_allocator *allocator, spw_list_replay *out) {
+static void begin_replay(spw_allocator *allocator, uint64_t sure, spw_list_replay *out) {
     *out = (spw_list_replay){.refused = false};
     spw_allocator_reset_peaks(allocator);
     out->before = out->after_forward = spw_allocator_get_stats(allocator);
+    spw_allocator_expect(allocator, sure);
 }
 
 /* What was seen at marks since events were left out. */
@@ -351,12 +358,13 @@ static void look_at_mark(const spw_event_list *list, const spw_allocator *alloca
 }
 
 spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
-                                        spw_allocation *live, size_t slots, spw_list_replay *out) {
+                                        spw_allocation *live, size_t slots, uint64_t sure,
+                                        spw_list_replay *out) {
     const bool visits = slots > 0 && spw_event_visit_can(allocator);
     seen_marks marks = {.known = NULL};
     cursor at = {.visit = visits ? 0 : list->visits};
     spw_status status = SPW_OK;
-    begin_replay(allocator, out);
+    begin_replay(allocator, sure, out);
     if (!visits) spw_event_list_spread(list);
     if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &marks.known));
     while (at.event < list->events && !out->refused) {
@@ -369,7 +377,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         while (at.visit < list->visits && list->visit[at.visit].begin < at.event) at.visit++;
         if (at.visit < list->visits && list->visit[at.visit].begin == at.event) {
             const size_t visit = at.visit++;
-            note_forward(list, allocator, &at, out);
+            note_forward(list->visit[visit].backward, allocator, &at, out);
             if (spw_event_visit_replay(list, visit, allocator)) {
                 at.event = list->visit[visit].end;
                 continue;
@@ -380,6 +388,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
     }
     if (at.forward) out->after_forward = spw_allocator_get_stats(allocator);
     out->after = spw_allocator_get_stats(allocator);
+    out->unsure = out->after.requested_peak_bytes < out->before.requested_bytes + sure;
 
 cleanup:
     spw_free(marks.known);
@@ -388,5 +397,5 @@ cleanup:
 
 spw_status spw_event_list_replay(const spw_event_list *list, spw_allocator *allocator, spw_allocation *live,
                                  spw_list_replay *out) {
-    return spw_event_list_replay_cycles(list, allocator, live, 0, out);
+    return spw_event_list_replay_cycles(list, allocator, live, 0, 0, out);
 }

@@ -25,7 +25,9 @@ typedef struct request {
  * plan says, so that there is room for those that are there at once. */
 typedef struct visit {
     spw_block *block;
-    uint64_t least; /* no request is smaller */
+    uint64_t least;  /* no request is smaller */
+    uint64_t cut;    /* what is left of a block is cut off from so many bytes on */
+    uint64_t number; /* of the visit */
     uint64_t bytes[PLACES];
     /* Free of a part's block: the gap behind it, before the next part; the lead in front of it, where it is the first. */
     uint64_t room[2 * PLACES];
@@ -33,14 +35,15 @@ typedef struct visit {
     uint8_t before[PLACES], behind[PLACES]; /* and its neighbours there */
 } visit;
 
-static uint64_t address_of(const visit *v, size_t p) {
+/* Seldom asked for: only of rooms that are equal. */
+__attribute__((noinline, cold)) static uint64_t address_of(const visit *v, size_t p) {
     uint64_t address = v->block[v->own[p]].address;
     for (size_t at = v->before[p]; at != NO_PART; at = v->before[at])
         address += v->bytes[at] + v->room[at] + v->room[LEAD + at];
     return address + v->room[LEAD + p];
 }
 
-static uint64_t address_at(const visit *v, int32_t block, size_t where) {
+__attribute__((noinline, cold)) static uint64_t address_at(const visit *v, int32_t block, size_t where) {
     if (where == OWN_BLOCK) return v->block[block].address;
     if (where >= LEAD) return v->block[v->own[where - LEAD]].address;
     return address_of(v, where) + v->bytes[where];
@@ -55,7 +58,8 @@ static inline size_t look_beside(const visit *v, uint64_t rooms, uint64_t wanted
     for (; rooms != 0; rooms &= rooms - 1) {
         const size_t r = (size_t)__builtin_ctzll(rooms);
         const uint64_t rest = v->room[r] - wanted;
-        if (rest > over || (rest == over && address_at(v, block, r) > address_at(v, block, where))) continue;
+        if (rest > over) continue;
+        if (rest == over && address_at(v, block, r) > address_at(v, block, where)) continue;
         over = rest;
         where = r;
     }
@@ -97,96 +101,142 @@ typedef struct place {
     const spw_visit_size *size; /* of the form */
 } place;
 
-/* As nothing had been: parts that are gone are of blocks that are free, or of another part. */
-static bool give_up(visit *v, const spw_visit_step *step, const spw_visit_step *end,
-                    const request *request_of, uint8_t pool) {
-    for (; step != end; step++)
-        if (step->born && request_of[step->size].pool == pool) v->block[v->own[step->place]].lent = false;
-    return false;
+/* The smallest free block for a request that the visit has nothing of; SPW_NO_BLOCK: none is large enough. */
+static inline int32_t own_block(const visit *v, const request *r) {
+    int32_t own = r->first;
+    while (own != SPW_NO_BLOCK && v->block[own].visit == v->number) own = v->block[own].larger;
+    return own;
 }
 
-/* In one pool, or the only one. after [steps] rises by the bytes in use behind each. */
-static inline bool follow_pool(visit *v, const spw_visit_step *step, const spw_visit_step *end,
-                               const request *request_of, uint8_t pool, bool only, uint64_t *after) {
-    spw_block *const block = v->block;
-    const uint64_t cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1,
-                   least = v->least;
-    uint64_t used = 0, rooms = 0; /* bits of those that may serve a request */
-    for (const spw_visit_step *at = step; at != end; at++, after++) {
-        const request *r = &request_of[at->size];
-        const size_t p = at->place;
-        const bool here = only || r->pool == pool;
-        if (here && at->born) {
-            const uint64_t wanted = r->bytes;
-            int32_t own = r->first;
-            while (own != SPW_NO_BLOCK && block[own].lent) own = block[own].larger;
-            uint64_t best = own != SPW_NO_BLOCK ? block[own].bytes : UINT64_MAX;
-            const size_t where = look_beside(v, rooms, wanted, own, &best);
-            if (best == UINT64_MAX) return give_up(v, step, at, request_of, pool);
-            if (where == OWN_BLOCK) {
-                block[own].lent = true;
-                v->own[p] = own;
-                v->before[p] = v->behind[p] = NO_PART;
-            } else {
-                stand_between(v, where, p);
-                rooms &= ~((uint64_t)1 << where);
-            }
-            const uint64_t rest = best - wanted, gap = rest >= cut ? rest : 0;
-            v->room[LEAD + p] = 0;
-            v->room[p] = gap;
-            v->bytes[p] = best - gap;
-            used += best - gap;
-            if (gap >= least) rooms |= (uint64_t)1 << p;
-        } else if (here) {
-            used -= v->bytes[p];
-            rooms &= ~at->rooms;
-            if ((v->before[p] & v->behind[p]) == NO_PART) {
-                block[v->own[p]].lent = false;
-            } else {
-                const size_t grows = leave_between(v, p);
-                /* NOLINTNEXTLINE(clang-analyzer-*): one of both is there */
-                if (v->room[grows] >= least) rooms |= (uint64_t)1 << grows;
-            }
+/* A birth, in place p. rooms: bits of those that may serve a request. false: there is no room. */
+static inline bool serve(visit *v, const request *r, size_t p, uint64_t *rooms) {
+    const int32_t own = own_block(v, r);
+    uint64_t best = own != SPW_NO_BLOCK ? v->block[own].bytes : UINT64_MAX;
+    const size_t where = look_beside(v, *rooms, r->bytes, own, &best);
+    if (best == UINT64_MAX) return false;
+    if (where == OWN_BLOCK) {
+        v->block[own].visit = v->number;
+        v->own[p] = own;
+        v->before[p] = v->behind[p] = NO_PART;
+    } else {
+        stand_between(v, where, p);
+        *rooms &= ~((uint64_t)1 << where);
+    }
+    const uint64_t rest = best - r->bytes, gap = rest >= v->cut ? rest : 0;
+    v->room[LEAD + p] = 0;
+    v->room[p] = gap;
+    v->bytes[p] = best - gap;
+    *rooms |= (uint64_t)(gap >= v->least) << p;
+    return true;
+}
+
+/* A death. */
+static inline void leave(visit *v, const spw_visit_step *step, uint64_t *rooms) {
+    const size_t p = step->place;
+    *rooms &= ~step->rooms;
+    if ((v->before[p] & v->behind[p]) == NO_PART) {
+        v->block[v->own[p]].visit = 0;
+        return;
+    }
+    const size_t grows = leave_between(v, p);
+    /* NOLINTNEXTLINE(clang-analyzer-*): one of both is there */
+    *rooms |= (uint64_t)(v->room[grows] >= v->least) << grows;
+}
+
+static inline bool has_room(const visit *v, const request *r, uint64_t rooms) {
+    bool has = own_block(v, r) != SPW_NO_BLOCK;
+    for (; rooms != 0 && !has; rooms &= rooms - 1) has = v->room[__builtin_ctzll(rooms)] >= r->bytes;
+    return has;
+}
+
+/* What requests of one pool find before anything is in use. */
+static void begin_pool(spw_allocator *a, uint8_t pool, visit *v) {
+    v->block = a->block;
+    v->number = ++a->visit;
+    v->cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1;
+}
+
+/* request_of [sizes of the part]. The pools of its requests, a bit each. */
+static uint32_t find_requests(const spw_allocator *a, const place *at, const spw_visit_part *of,
+                              request *request_of, visit *v) {
+    uint32_t pools = 0;
+    v->least = UINT64_MAX;
+    for (size_t k = 0; k < of->sizes; k++) {
+        const spw_visit_size *s = &at->size[of->size[k]];
+        const uint64_t bytes = spw_visit_bytes(s->asked);
+        int32_t first = spw_pool_first_from(&a->pool[s->pool], s->sizes);
+        while (first != SPW_NO_BLOCK && a->block[first].bytes < bytes) first = a->block[first].larger;
+        request_of[k] = (request){bytes, first, s->pool};
+        if (bytes < v->least) v->least = bytes;
+        pools |= UINT32_C(1) << s->pool;
+    }
+    return pools;
+}
+
+/* Do all births of the part, which are of one pool, find room? */
+static bool finds_room(spw_allocator *a, const place *at, const spw_visit_part *of) {
+    const spw_visit_step *step = at->forms->step + of->step + of->steps, *end = step + of->few;
+    request request_of[SPW_VISIT_SIZES];
+    visit v;
+    uint64_t rooms = 0;
+    bool fits = true;
+    const uint32_t pools = find_requests(a, at, of, request_of, &v);
+    if (pools == 0) return true;
+    begin_pool(a, (uint8_t)__builtin_ctz(pools), &v);
+    for (; step != end && fits; step++) {
+        const request *r = &request_of[step->size];
+        if (step->kind == SPW_STEP_BIRTH)
+            fits = serve(&v, r, step->place, &rooms);
+        else if (step->kind == SPW_STEP_DEATH)
+            leave(&v, step, &rooms);
+        else
+            fits = has_room(&v, r, rooms);
+    }
+    return fits;
+}
+
+/* In one pool. after [steps] rises by the bytes in use behind each. */
+static bool follow_pool(visit *v, const place *at, const spw_visit_part *of, const request *request_of,
+                        uint8_t pool, uint64_t *after) {
+    const spw_visit_step *step = at->forms->step + of->step;
+    uint64_t used = 0, rooms = 0;
+    for (size_t i = 0; i < of->steps; i++, step++) {
+        const request *r = &request_of[step->size];
+        if (r->pool == pool && step->kind == SPW_STEP_BIRTH) {
+            if (!serve(v, r, step->place, &rooms)) return false;
+            used += v->bytes[step->place];
+        } else if (r->pool == pool) {
+            used -= v->bytes[step->place];
+            leave(v, step, &rooms);
         }
-        *after = only ? used : *after + used;
+        after[i] += used;
     }
     return true;
 }
 
-/* after [steps]: bytes in use behind each. */
+/* after [steps]: bytes in use behind each. false: they find no room. */
 static bool follow(spw_allocator *a, const place *at, const spw_visit_part *of, uint64_t *after) {
-    const spw_visit_step *step = at->forms->step + of->step, *end = step + of->steps;
     request request_of[SPW_VISIT_SIZES];
     visit v;
-    uint32_t pools = 0;
     bool fits = true;
-    v.block = a->block;
-    v.least = UINT64_MAX;
-    for (size_t k = 0; k < of->sizes; k++) {
-        const spw_visit_size *s = &at->size[of->size[k]];
-        int32_t first = spw_pool_first_from(&a->pool[s->pool], s->sizes);
-        while (first != SPW_NO_BLOCK && a->block[first].bytes < s->bytes) first = a->block[first].larger;
-        request_of[k] = (request){s->bytes, first, s->pool};
-        if (s->bytes < v.least) v.least = s->bytes;
-        pools |= UINT32_C(1) << s->pool;
-    }
-    if ((pools & (pools - 1)) == 0)
-        return pools == 0 ||
-               follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), true, after);
+    uint32_t pools = find_requests(a, at, of, request_of, &v);
     memset(after, 0, of->steps * sizeof *after);
-    for (; pools != 0 && fits; pools &= pools - 1)
-        fits = follow_pool(&v, step, end, request_of, (uint8_t)__builtin_ctz(pools), false, after);
+    for (; pools != 0 && fits; pools &= pools - 1) {
+        const uint8_t pool = (uint8_t)__builtin_ctz(pools);
+        begin_pool(a, pool, &v);
+        fits = follow_pool(&v, at, of, request_of, pool, after);
+    }
     return fits;
 }
 
-/* A request finds no block only where each that is large enough has been cut until less than the request is left at its end. Then more
- * than all blocks together, but for a largest request of each, was asked for; what is not cut off, at most SPW_SMALL_REQUEST a request,
- * counts as such. */
+/* A request finds no block only where each that is large enough has been cut until less than the request is left at its end. Then as
+ * much as all blocks together, but for a largest request of each, was asked for before it; with it one of these more. What is not cut
+ * off, at most SPW_SMALL_REQUEST a request, counts as asked for. */
 static bool fits_by_sums(const spw_allocator *a, uint32_t pool, const spw_visit_sum *sum) {
     uint64_t room = 0;
     for (int32_t i = a->pool[pool].last; room < sum->bytes; i = a->block[i].smaller) {
         if (i == SPW_NO_BLOCK || a->block[i].bytes < sum->most) return false;
-        room += a->block[i].bytes - sum->most;
+        room += room == 0 ? a->block[i].bytes : a->block[i].bytes - sum->most;
     }
     return true;
 }
@@ -194,13 +244,12 @@ static bool fits_by_sums(const spw_allocator *a, uint32_t pool, const spw_visit_
 /* Small requests are always cut exactly, so that only whether they fit is to be known. Their sizes and order tell it, and the free blocks,
  * of which the addresses count as far as they order them. What fitted once fits again. */
 static bool fits_small(const spw_event_list *list, const place *at, spw_allocator *a) {
-    uint64_t after[SPW_VISIT_EVENTS];
-    if (fits_by_sums(a, SPW_SMALL_POOL, &at->visit->small)) return true;
+    if (fits_by_sums(a, SPW_SMALL_POOL, &at->visit->total.small)) return true;
     const uint64_t pool = spw_pool_number(a, SPW_SMALL_POOL),
-                   number = spw_allocator_mix(at->visit->number + pool);
+                   number = spw_allocator_mix(at->visit->total.number + pool);
     uint64_t *known = list->fits != NULL && pool != 0 ? &list->fits->number[number % SPW_VISITS_KNOWN] : NULL;
     if (known != NULL && *known == number) return true;
-    if (!follow(a, at, &at->plan->small, after)) return false;
+    if (!finds_room(a, at, &at->plan->small)) return false;
     if (known != NULL) *known = number;
     return true;
 }
@@ -211,7 +260,7 @@ static uint64_t most_of(const place *at, const uint64_t *after) {
     uint64_t small = 0, large = 0, most = 0;
     for (size_t i = 0; i < at->form->events; i++) {
         const spw_size_class class = spw_class_of(at->plan->classes, event[i].size);
-        const uint64_t bytes = at->size[event[i].size].bytes;
+        const uint64_t bytes = spw_visit_bytes(at->size[event[i].size].asked);
         /* NOLINTNEXTLINE(clang-analyzer-*): follow() has written all of it */
         if (class == SPW_SIZE_LARGE) large = *after++;
         if (class == SPW_SIZE_SMALL) small += event[i].born ? bytes : -bytes;
@@ -223,12 +272,12 @@ static uint64_t most_of(const place *at, const uint64_t *after) {
 /* beside: bytes that the visit may have without a new peak. *most: what it has, where that is more. */
 static bool fits_large(const place *at, uint64_t beside, spw_allocator *a, uint64_t *most) {
     uint64_t after[SPW_VISIT_EVENTS], large = 0;
-    if (!at->visit->others && at->visit->most <= beside && fits_by_sums(a, 0, &at->visit->large)) return true;
+    if (!at->visit->total.others && at->visit->most <= beside)
+        return fits_by_sums(a, 0, &at->visit->total.large) || finds_room(a, at, &at->plan->large);
     if (!follow(a, at, &at->plan->large, after)) return false;
     if (at->visit->most <= beside) return true;
-    /* NOLINTNEXTLINE(clang-analyzer-*): as above */
     for (size_t i = 0; i < at->plan->large.steps; i++) spw_raise_to(&large, after[i]);
-    if (large + at->visit->small.bytes > beside) *most = most_of(at, after);
+    if (large + at->visit->total.small.bytes > beside) *most = most_of(at, after);
     return true;
 }
 

@@ -7,10 +7,7 @@
 
 #include <string.h>
 
-enum { FEWEST_EVENTS = 4, MOST_FORMS = 256, MOST_TOPS = 32 };
-
-static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
-static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
+enum { MOST_FORMS = 256, MOST_TOPS = 32 };
 
 /* --- Which events are visits --- */
 
@@ -57,7 +54,7 @@ typedef struct finding {
 } finding;
 
 static uint16_t law_of(const finding *f, const spw_memory_event *event) {
-    return event->kind < f->laws ? f->law[event->kind] : SPW_NO_LAW;
+    return event->kind < f->laws && event->layer != SPW_NO_MOE_LAYER ? f->law[event->kind] : SPW_NO_LAW;
 }
 
 /* Do they stay of equal bytes when bytes change? */
@@ -75,6 +72,10 @@ static size_t size_of(const finding *f, size_t begin, size_t at, spw_visit_form 
     form->first[k] = (uint16_t)at;
     form->stream[k] = first[at].stream;
     form->births[k] = 0;
+    if (law_of(f, &first[at]) != SPW_NO_LAW) {
+        form->changing[form->changings++] = (uint8_t)k;
+        form->changes_of |= UINT32_C(1) << k;
+    }
     form->sizes++;
     return k;
 }
@@ -82,7 +83,8 @@ static size_t size_of(const finding *f, size_t begin, size_t at, spw_visit_form 
 /* The form of a visit, its events behind those of the others; false: it has too many sizes, or too much at once. */
 static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_visit_event *event) {
     form->number = form->events;
-    form->sizes = form->changes = form->plans = form->most_live = 0;
+    form->sizes = form->changings = form->changes = form->plans = form->most_live = 0;
+    form->changes_of = 0;
     size_t live = 0;
     for (size_t i = 0; i < form->events; i++) {
         const spw_memory_event *e = &f->list->event[begin + i];
@@ -94,8 +96,8 @@ static bool describe(const finding *f, size_t begin, spw_visit_form *form, spw_v
         live += e->born ? 1 : SIZE_MAX;
         if (live > SPW_VISIT_PLACES) return false;
         if (live > form->most_live) form->most_live = live;
-        form->number =
-            (form->number ^ (birth << 16 | size << 8 | (uint64_t)e->stream << 1 | e->born)) * FACTOR;
+        form->number = (form->number ^ (birth << 16 | size << 8 | (uint64_t)e->stream << 1 | e->born)) *
+                       SPW_VISIT_FACTOR;
         form->number ^= form->number >> 32;
     }
     return true;
@@ -160,7 +162,8 @@ static bool has_form(const finding *f, size_t begin, const spw_visit_form *form)
         const spw_memory_event *e = &first[i];
         const size_t size = event[i].size;
         has = e->born == event[i].born &&
-              (e->born ? e->stream == form->stream[size] && are_alike(f, &first[form->first[size]], e)
+              (e->born ? e->stream == form->stream[size] && are_alike(f, &first[form->first[size]], e) &&
+                             (law_of(f, e) != SPW_NO_LAW) == (form->changes_of >> size & 1)
                        : f->other[begin + i] == begin + event[i].birth);
     }
     return has;
@@ -189,12 +192,18 @@ cleanup:
 }
 
 static spw_status add_visit(const finding *f, size_t begin, size_t end) {
+    spw_event_list *list = f->list;
     size_t form = 0;
-    const spw_status status = form_of(f, begin, end, &form);
+    spw_status status = form_of(f, begin, end, &form);
     if (status != SPW_OK || form == MOST_FORMS) return status;
-    f->list->visit[f->list->visits++] = (spw_event_visit){
-        .begin = (uint32_t)begin, .end = (uint32_t)end, .form = (uint16_t)form, .spread = true};
-    return SPW_OK;
+    status = SPW_GROW(list->visits, list->visits + 1, &list->visit_room, &list->visit);
+    if (status == SPW_OK)
+        list->visit[list->visits++] = (spw_event_visit){.begin = (uint32_t)begin,
+                                                        .end = (uint32_t)end,
+                                                        .form = (uint16_t)form,
+                                                        .backward = list->event[begin].backward,
+                                                        .spread = true};
+    return status;
 }
 
 spw_status spw_event_list_find_visits(spw_event_list *list, const uint16_t *law, size_t laws) {
@@ -204,12 +213,11 @@ spw_status spw_event_list_find_visits(spw_event_list *list, const uint16_t *law,
     if (list->events >= UINT32_MAX) return SPW_OK;
     SPW_TRY(SPW_ALLOC(list->events, &other));
     SPW_TRY(find_others(list, other));
-    SPW_TRY(SPW_ALLOC(list->events / FEWEST_EVENTS, &list->visit));
     SPW_TRY(SPW_ALLOC(1, &list->forms));
     const finding found = {list, other, law, laws};
     for (size_t i = 0; i < list->events;) {
         const size_t end = end_of_visit(list, other, i);
-        if (end >= i + FEWEST_EVENTS) SPW_TRY(add_visit(&found, i, end));
+        if (end > i) SPW_TRY(add_visit(&found, i, end));
         i = end > i ? end : i + 1;
     }
 
@@ -218,22 +226,53 @@ cleanup:
     return status;
 }
 
-/* What stands for itself: events of no visit, and the first of each size of a visit. */
-spw_status spw_event_list_find_own(spw_event_list *list) {
+static spw_status add_own(spw_event_list *list, size_t event) {
+    const spw_memory_event *e = &list->event[event];
+    const spw_status status = SPW_GROW(list->owns, list->owns + 1, &list->own_room, &list->own);
+    if (status == SPW_OK)
+        list->own[list->owns++] =
+            (spw_own_event){e->bytes, (uint32_t)event, e->micro_batch, e->kind, e->layer};
+    return status;
+}
+
+/* Of what does not change behind each mark, up to the next one. */
+static spw_status find_shape(const finding *f) {
+    spw_event_list *list = f->list;
+    const spw_status status = SPW_ALLOC(list->marks, &list->shape);
+    for (size_t m = 0; m < list->marks && status == SPW_OK; m++) {
+        const size_t end = m + 1 < list->marks ? list->mark[m + 1] : list->events;
+        uint64_t number = end - list->mark[m];
+        for (size_t i = list->mark[m]; i < end; i++) {
+            const spw_memory_event *e = &list->event[i];
+            if (law_of(f, e) == SPW_NO_LAW) number = (number ^ e->bytes) * SPW_VISIT_FACTOR;
+            number = (number ^ ((uint64_t)e->slot << 1 | e->born)) * SPW_VISIT_FACTOR;
+            number ^= number >> 32;
+        }
+        list->shape[m] = number;
+    }
+    return status;
+}
+
+spw_status spw_event_list_find_own(spw_event_list *list, const uint16_t *law, size_t laws) {
+    const finding f = {list, NULL, law, laws};
     size_t v = 0;
-    const spw_status status = SPW_RESIZE(list->events, &list->own);
-    if (status != SPW_OK) return status;
-    list->owns = 0;
+    spw_status status = SPW_OK;
     for (size_t i = 0; i < list->events;) {
         if (v == list->visits || list->visit[v].begin != i) {
-            list->own[list->owns++] = (uint32_t)i++;
+            if (law_of(&f, &list->event[i]) != SPW_NO_LAW) SPW_TRY(add_own(list, i));
+            i++;
             continue;
         }
         const spw_visit_form *form = &list->forms->form[list->visit[v].form];
-        for (size_t k = 0; k < form->sizes; k++) list->own[list->owns++] = (uint32_t)(i + form->first[k]);
+        list->visit[v].own = (uint32_t)list->owns;
+        for (size_t c = 0; c < form->changings; c++)
+            SPW_TRY(add_own(list, i + form->first[form->changing[c]]));
         i = list->visit[v++].end;
     }
-    return SPW_OK;
+    SPW_TRY(find_shape(&f));
+
+cleanup:
+    return status;
 }
 
 void spw_event_visit_spread(const spw_event_list *list, size_t visit) {
@@ -241,129 +280,15 @@ void spw_event_visit_spread(const spw_event_list *list, size_t visit) {
     const spw_visit_form *form = &list->forms->form[v->form];
     const spw_visit_event *event = list->forms->event + form->event;
     spw_memory_event *to = list->event + v->begin;
-    for (size_t i = 0; i < form->events && !v->spread; i++)
-        to[i].bytes = to[form->first[event[i].size]].bytes;
+    if (v->spread) return;
+    for (size_t c = 0; c < form->changings; c++)
+        to[form->first[form->changing[c]]].bytes = list->own[v->own + c].bytes;
+    for (size_t i = 0; i < form->events; i++) to[i].bytes = to[form->first[event[i].size]].bytes;
     v->spread = true;
 }
 
 void spw_event_list_spread(const spw_event_list *list) {
     for (size_t v = 0; v < list->visits; v++) spw_event_visit_spread(list, v);
-}
-
-/* --- What they take --- */
-
-/* The steps of the sizes of one class. Places are taken again as soon as they are left. */
-static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t classes, spw_size_class class,
-                     spw_visit_part *part) {
-    const spw_visit_event *event = all->event + form->event;
-    uint8_t place[SPW_VISIT_EVENTS], size_at[SPW_VISIT_SIZES] = {0};
-    uint64_t taken = 0;
-    *part = (spw_visit_part){.step = all->steps};
-    for (size_t k = 0; k < form->sizes; k++) {
-        size_at[k] = (uint8_t)part->sizes;
-        if (spw_class_of(classes, k) == class) part->size[part->sizes++] = (uint8_t)k;
-    }
-    for (size_t i = 0; i < form->events; i++) {
-        if (spw_class_of(classes, event[i].size) != class) continue;
-        if (event[i].born) place[i] = (uint8_t)__builtin_ctzll(~taken);
-        const uint8_t at = place[event[i].birth];
-        const uint64_t bit = (uint64_t)1 << at;
-        taken ^= bit;
-        all->step[all->steps++] =
-            (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size], event[i].born};
-    }
-    part->steps = all->steps - part->step;
-}
-
-/* That of these classes; SPW_VISIT_PLANS: there are too many. */
-static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, size_t *out) {
-    spw_visit_form *form = &all->form[which];
-    size_t p = 0;
-    while (p < form->plans && form->plan[p].classes != classes) p++;
-    *out = p;
-    if (p < form->plans || p == SPW_VISIT_PLANS) return SPW_OK;
-    const spw_status status = SPW_GROW(all->steps, all->steps + form->events, &all->step_room, &all->step);
-    if (status != SPW_OK) return status;
-    spw_visit_plan *plan = &form->plan[form->plans++];
-    plan->classes = classes;
-    add_part(all, form, classes, SPW_SIZE_LARGE, &plan->large);
-    add_part(all, form, classes, SPW_SIZE_SMALL, &plan->small);
-    return SPW_OK;
-}
-
-static void add_births(spw_visit_sum *sum, uint64_t births, uint64_t bytes, uint64_t beside) {
-    sum->bytes += births * (bytes + beside);
-    spw_raise_to(&sum->most, bytes);
-}
-
-/* Most that is live at once. */
-static uint64_t most_of(const spw_visit_form *form, const uint64_t *bytes) {
-    uint64_t live = 0, most = 0;
-    for (size_t c = 0; c < form->changes; c++) {
-        live += (uint64_t)form->change[c].rise * bytes[form->change[c].size];
-        spw_raise_to(&most, live);
-    }
-    return most;
-}
-
-/* size [sizes]. false: it has more than can be looked through. */
-static bool measure(const spw_event_list *list, const spw_visit_form *form, spw_event_visit *v,
-                    spw_visit_size *size, uint64_t *classes) {
-    uint64_t requested[SPW_VISIT_SIZES];
-    spw_visit_sum small = {.bytes = 0}, large = {.bytes = 0};
-    v->number = form->number;
-    v->others = false;
-    *classes = 0;
-    for (size_t k = 0; k < form->sizes; k++) {
-        const uint64_t asked = list->event[v->begin + form->first[k]].bytes,
-                       rounded = (asked + SPW_BLOCK_SMALLEST - 1) & ~(SPW_BLOCK_SMALLEST - 1);
-        requested[k] = asked;
-        const uint32_t pool = spw_pool_of(form->stream[k], rounded);
-        size[k] = (spw_visit_size){rounded, spw_sizes_of(rounded), (uint8_t)pool};
-        if (asked > MOST_BYTES) return false;
-        if (rounded == 0) continue; /* nothing is allocated */
-        v->others = v->others || pool > SPW_SMALL_POOL;
-        if (pool == SPW_SMALL_POOL) {
-            v->number = (v->number ^ (rounded << 5 | k)) * FACTOR;
-            *classes |= (uint64_t)SPW_SIZE_SMALL << 2 * k;
-            add_births(&small, form->births[k], rounded, 0);
-        } else {
-            *classes |= (uint64_t)SPW_SIZE_LARGE << 2 * k;
-            add_births(&large, form->births[k], rounded, SPW_SMALL_REQUEST);
-        }
-    }
-    v->small = small;
-    v->large = large;
-    v->requested = most_of(form, requested);
-    v->most = v->requested + form->most_live * (SPW_BLOCK_SMALLEST + SPW_SMALL_REQUEST);
-    return small.bytes + large.bytes <= MOST_BYTES;
-}
-
-spw_status spw_event_list_outline(spw_event_list *list) {
-    spw_visit_forms *all = list->forms;
-    size_t sizes = 0;
-    spw_status status = SPW_OK;
-    if (list->visits == 0) return SPW_OK;
-    if (all->size == NULL) {
-        for (size_t i = 0; i < list->visits; i++) {
-            list->visit[i].size = (uint32_t)sizes;
-            sizes += all->form[list->visit[i].form].sizes;
-        }
-        SPW_TRY(SPW_RESIZE(sizes, &all->size));
-    }
-    for (size_t i = 0; i < list->visits; i++) {
-        spw_event_visit *v = &list->visit[i];
-        uint64_t classes = 0;
-        size_t plan = 0;
-        v->outlined = measure(list, &all->form[v->form], v, all->size + v->size, &classes);
-        if (v->outlined) SPW_TRY(plan_of(all, v->form, classes, &plan));
-        v->plan = (uint16_t)plan;
-        v->spread = list->own == NULL;
-        v->outlined = v->outlined && plan < SPW_VISIT_PLANS;
-    }
-
-cleanup:
-    return status;
 }
 
 /* --- Their life --- */
@@ -405,9 +330,11 @@ spw_status spw_event_list_remember(spw_event_list *list) {
 void spw_event_list_forget_visits(spw_event_list *list) {
     spw_free(list->visit);
     spw_free(list->own);
+    spw_free(list->shape);
     spw_visit_forms_destroy(list->forms);
     list->visit = NULL;
     list->own = NULL;
+    list->shape = NULL;
     list->forms = NULL;
-    list->visits = list->owns = 0;
+    list->visits = list->visit_room = list->owns = list->own_room = 0;
 }

@@ -1,8 +1,10 @@
 /* Visits of an event list, which differ in their bytes alone where they have one form: what is born and dies in which order, and which
- * births are of equal bytes. What follows from the form is found once. Of event_list.c and event_visit.c only. */
+ * births are of equal bytes. What follows from the form is found once. Of event_list.c, event_visit.c and
+ * visit_outline.c only. */
 #ifndef SPW_SIM_MEMORY_ALLOCATOR_VISIT_FORMS_H
 #define SPW_SIM_MEMORY_ALLOCATOR_VISIT_FORMS_H
 
+#include "sim/memory/allocator/allocator_internal.h"
 #include "sim/memory/allocator/event_list.h"
 
 /* Longer visits, of more sizes or with more at once, are replayed event by event. */
@@ -13,7 +15,8 @@ enum {
     SPW_VISIT_PLANS = 4,
     SPW_VISIT_PLACES = 32 /* of which each has two rooms, and each of these a bit */
 };
-enum { SPW_SMALL_POOL = 1 }; /* of the first stream */
+#define SPW_VISIT_FACTOR UINT64_C(0x9e3779b97f4a7c15) /* of numbers of visits */
+enum { SPW_SMALL_POOL = 1 };                          /* of the first stream */
 
 /* An event of a form. */
 typedef struct spw_visit_event {
@@ -23,11 +26,12 @@ typedef struct spw_visit_event {
 } spw_visit_event;
 
 /* A birth or a death of a part of a plan. */
+typedef enum spw_step_kind { SPW_STEP_DEATH, SPW_STEP_BIRTH, SPW_STEP_PASSES } spw_step_kind;
 typedef struct spw_visit_step {
     uint64_t rooms; /* bits of those of its place, */
     uint16_t place; /* which is no other's that is there at the same time */
     uint8_t size;   /* of those of the part */
-    bool born;
+    uint8_t kind;
 } spw_visit_step;
 
 /* Where a size is served. */
@@ -36,6 +40,9 @@ typedef enum spw_size_class { SPW_SIZE_NONE, SPW_SIZE_SMALL, SPW_SIZE_LARGE } sp
 /* The events of a form of one class. */
 typedef struct spw_visit_part {
     size_t step, steps; /* the first */
+    size_t
+        few; /* behind these: those that tell whether all of it finds room. Births that die at once, or are the last, pass: where
+                   they stand is of no account */
     size_t sizes;
     uint8_t size[SPW_VISIT_SIZES]; /* of the form */
 } spw_visit_part;
@@ -48,7 +55,7 @@ typedef struct spw_visit_plan {
 
 /* A size of a visit. */
 typedef struct spw_visit_size {
-    uint64_t bytes; /* rounded */
+    uint64_t asked;
     uint16_t sizes; /* spw_sizes_of() */
     uint8_t pool;
 } spw_visit_size;
@@ -66,6 +73,9 @@ typedef struct spw_visit_form {
     uint16_t first[SPW_VISIT_SIZES];  /* event of this size */
     uint16_t births[SPW_VISIT_SIZES]; /* of this size */
     uint8_t stream[SPW_VISIT_SIZES];
+    uint8_t changing[SPW_VISIT_SIZES]; /* those whose bytes change, rising, */
+    size_t changings;
+    uint32_t changes_of;                        /* and as bits */
     spw_visit_change change[SPW_VISIT_CHANGES]; /* what is live most of, one top after the other */
     size_t changes;
     spw_visit_plan plan[SPW_VISIT_PLANS];
@@ -81,6 +91,11 @@ struct spw_visit_forms {
     size_t steps, step_room;
     spw_visit_size *size; /* of all visits */
 };
+
+/* As the allocator rounds it. */
+static inline uint64_t spw_visit_bytes(uint64_t asked) {
+    return (asked + SPW_BLOCK_SMALLEST - 1) & ~(SPW_BLOCK_SMALLEST - 1);
+}
 
 static inline spw_size_class spw_class_of(uint64_t classes, size_t size) {
     return (spw_size_class)(classes >> 2 * size & 3);

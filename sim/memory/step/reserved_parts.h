@@ -20,6 +20,7 @@ typedef struct spw_reserved_process {
     uint64_t stranded;    /* when it ended */
     uint64_t retries;     /* in it */
     bool failed;
+    bool unsure; /* its peak: spw_list_replay */
 } spw_reserved_process;
 
 /* What a rank did in a run of a step. */

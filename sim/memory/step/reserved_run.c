@@ -9,7 +9,8 @@
 /* One run of one setting. */
 typedef struct turn {
     int variant;
-    bool starts; /* the job's first step */
+    bool starts;   /* the job's first step */
+    uint64_t sure; /* bytes that its list is to have live at once; 0: perhaps it has not */
 } turn;
 
 /* --- Processes --- */
@@ -89,7 +90,8 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
     if (m->request.every)
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
     else
-        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, &p->last));
+        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, at.sure, &p->last));
+    p->unsure = p->last.unsure;
     if (p->last.refused) {
         if (list->event != NULL) *refused = list->event[p->last.refused_event];
     } else if (at.starts && p->last.before.refused == 0) {
@@ -286,16 +288,19 @@ static bool is_repeated(spw_reserved_memory *m, size_t place, uint64_t number) {
     return same;
 }
 
-static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool starts, lists *l) {
+/* sure: every list is thought to come to its peak. */
+static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool sure, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
     const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
+    const bool starts = m->starts && run == 0;
     spw_event_list *list = NULL;
     spw_status status = list_of(m, place, run, l, &list);
     rank->ran = true;
     rank->now.first = starts;
-    for (int v = m->first; v < m->variants && status == SPW_OK; v++)
-        status =
-            process_step(m, stage, (turn){v, starts}, list, &rank->now.process[v], &rank->now.refused[v]);
+    for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
+        const turn at = {v, starts, sure ? rank->now.peak_bytes : 0};
+        status = process_step(m, stage, at, list, &rank->now.process[v], &rank->now.refused[v]);
+    }
     return status;
 }
 
@@ -309,17 +314,40 @@ static void show_turn(const spw_reserved_turn *kept, spw_reserved_rank *rank) {
     }
 }
 
-static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, lists *l) {
+static bool is_unsure(const spw_reserved_memory *m, const spw_reserved_turn *t) {
+    bool unsure = false;
+    for (int v = m->first; v < m->variants; v++) unsure = unsure || t->process[v].unsure;
+    return unsure;
+}
+
+/* *sure: as in rank_run(); false behind it: a list did not, and it stopped there. */
+static spw_status run_in_turn(spw_reserved_memory *m, size_t place, int runs, bool *sure, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
     const uint64_t number = rows_number(m, spw_reserved_rank_of(m, place));
+    const bool thought = *sure;
     spw_status status = SPW_OK;
-    for (int run = 0; run < runs && status == SPW_OK; run++) {
-        if (!is_repeated(m, place, number)) status = rank_run(m, place, run, m->starts && run == 0, l);
+    for (int run = 0; run < runs && status == SPW_OK && *sure == thought; run++) {
+        if (!is_repeated(m, place, number)) status = rank_run(m, place, run, thought, l);
         rank->rows = number;
         if (runs > 1) rank->turn[run] = rank->now;
+        *sure = thought && !is_unsure(m, &rank->now);
     }
     for (int v = 0; v < VARIANTS && runs > 1; v++) process_end(&rank->now.process[v]); /* it does not go on */
     return status;
+}
+
+/* Several runs begin with nothing, and ranks that are alike have lists that stay: so these can be done again, where one runs out of memory
+ * below the peak that it should have come to. */
+static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, lists *l) {
+    spw_reserved_rank *rank = &m->place[place];
+    const spw_reserved_turn begin = rank->now;
+    const bool thought = runs > 1 && m->stage[spw_reserved_stage_of(m, place)].memory != NULL;
+    bool sure = thought;
+    const spw_status status = run_in_turn(m, place, runs, &sure, l);
+    if (status != SPW_OK || sure == thought) return status;
+    rank->now = begin;
+    rank->ran = false;
+    return run_in_turn(m, place, runs, &sure, l);
 }
 
 spw_status spw_reserved_run_place(spw_reserved_memory *m, size_t place, bool starts) {

@@ -63,18 +63,14 @@ spw_status spw_step_memory_find_visits(const spw_step_memory *m, spw_event_list 
         law[t] = spw_rows_follow_routing(tensor[t].rows) ? (uint16_t)first : SPW_NO_LAW;
     }
     const spw_status status = spw_event_list_find_visits(list, law, m->layer.tensors);
-    return status == SPW_OK ? spw_event_list_find_own(list) : status;
+    return status == SPW_OK ? spw_event_list_find_own(list, law, m->layer.tensors) : status;
 }
 
 void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
-    const size_t owns = list->own != NULL ? list->owns : list->events;
     const spw_rank_rows *at = NULL;
-    size_t layer = SPW_NO_MOE_LAYER, micro_batch = 0;
-    for (size_t i = 0; i < owns; i++) {
-        spw_memory_event *event = &list->event[list->own != NULL ? list->own[i] : i];
-        if (event->kind >= m->layer.tensors || event->layer == SPW_NO_MOE_LAYER ||
-            !spw_rows_follow_routing(m->layer.tensor[event->kind].rows))
-            continue;
+    size_t layer = 0, micro_batch = 0;
+    for (size_t i = 0; i < list->owns; i++) {
+        spw_own_event *event = &list->own[i];
         if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
             layer = event->layer;
             micro_batch = event->micro_batch;

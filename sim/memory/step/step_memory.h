@@ -63,7 +63,7 @@ SPW_MUST_CHECK spw_status spw_step_memory_serves(const spw_step_memory *memory, 
                                                  bool *serves);
 /* Of such a stage: finds visits of a step's list, which then has bytes of its own events alone. */
 SPW_MUST_CHECK spw_status spw_step_memory_find_visits(const spw_step_memory *memory, spw_event_list *list);
-/* Of such a stage: makes of a step's list that with other rows. */
+/* Of such a list: gives its own events the bytes of other rows; it is outlined behind that. */
 void spw_step_memory_refill(const spw_step_memory *memory, const spw_step_rows *rows, spw_event_list *list);
 /* Are two of these lists equal? Both have as many micro-batches and layers. */
 bool spw_step_memory_same_rows(const spw_step_memory *memory, const spw_step_rows *a, const spw_step_rows *b);

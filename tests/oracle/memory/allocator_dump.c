@@ -83,7 +83,7 @@ static spw_status print_peaks(const spw_point *point, const spw_footprint *footp
         if (!whole) SPW_TRY(spw_event_list_find_again(&list));
         if (!whole) SPW_TRY(spw_event_list_find_visits(&list, NULL, 0));
         if (!whole) SPW_TRY(spw_event_list_outline(&list));
-        SPW_TRY(spw_event_list_replay_cycles(&list, allocator, live, whole ? 0 : slots, &out));
+        SPW_TRY(spw_event_list_replay_cycles(&list, allocator, live, whole ? 0 : slots, 0, &out));
         const size_t repeated = out.repeated;
         first = step == 0 ? out.after : (spw_allocator_stats){.segments = 0};
         if (step == 0) {

@@ -55,6 +55,12 @@ static void draw(const spw_point *point, uint64_t seed, spw_rank_rows rows[CELLS
     rows[7] = (spw_rank_rows){0, 0, 0}; /* nothing comes */
 }
 
+static void refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    CHECK_OK(spw_step_memory_find_visits(m, list));
+    spw_step_memory_refill(m, rows, list);
+    CHECK_OK(spw_event_list_outline(list));
+}
+
 /* The list of a later step, with other rows, beside those of both steps: it has the peaks of both. */
 static void check_serves(const spw_step_memory *m, spw_event_list *first, spw_event_list *later,
                          const spw_step_rows *rows) {
@@ -73,12 +79,12 @@ static void check_serves(const spw_step_memory *m, spw_event_list *first, spw_ev
         CHECK_OK(spw_event_list_append(&there, birth));
     }
     CHECK(deaths == later->events - first->events);
-    spw_step_memory_refill(m, rows, first);
-    spw_step_memory_refill(m, rows, later);
-    const spw_list_peak a = spw_event_list_peak(first), b = spw_event_list_peak(later);
-    CHECK_OK(spw_event_list_find_visits(later, NULL, 0));
-    CHECK_OK(spw_event_list_outline(later));
+    refill(m, rows, first);
+    refill(m, rows, later);
     const spw_list_tops tops = spw_event_list_tops(later);
+    spw_event_list_spread(first);
+    spw_event_list_spread(later);
+    const spw_list_peak a = spw_event_list_peak(first), b = spw_event_list_peak(later);
     CHECK(tops.first.bytes == a.peak_bytes && tops.later.bytes == b.peak_bytes);
     CHECK(tops.later.event == b.peak_event);
     CHECK(a.peak_event == SIZE_MAX ||
@@ -113,12 +119,11 @@ static void check_refilled(const spw_point *point, const spw_footprint *f, bool 
         CHECK(list.events > 100 && !spw_event_list_is_equal(&list, &wanted));
         CHECK_OK(spw_event_list_copy(&list, &before));
         CHECK(spw_event_list_is_equal(&list, &before) && before.marks == list.marks);
-        spw_step_memory_refill(one, &b, &before);
-        CHECK(spw_event_list_is_equal(&before, &wanted));
+        refill(one, &b, &before);
         const spw_list_peak peak = spw_event_list_peak(&wanted);
-        CHECK_OK(spw_event_list_find_visits(&before, NULL, 0));
-        CHECK_OK(spw_event_list_outline(&before));
         const spw_list_tops tops = spw_event_list_tops(&before);
+        spw_event_list_spread(&before);
+        CHECK(spw_event_list_is_equal(&before, &wanted));
         CHECK(tops.first.bytes == peak.peak_bytes && tops.first.event == peak.peak_event);
         CHECK(tops.later.bytes == peak.peak_bytes && tops.later.event == peak.peak_event);
         CHECK(step < 2 || spw_event_list_is_equal(&list, &last)); /* slots, too */

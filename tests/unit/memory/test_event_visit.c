@@ -27,7 +27,7 @@ static void check_found(void) {
     add(&list, 2, 5, true, false);  /* 2 */
     add(&list, 1, 5, false, false); /* 3 */
     add(&list, 2, 5, false, false); /* 4: to here */
-    add(&list, 1, 5, true, false);  /* 5: too short */
+    add(&list, 1, 5, true, false);  /* 5: as short as can be */
     add(&list, 1, 5, false, false); /* 6 */
     add(&list, 1, 5, true, false);  /* 7: one of an earlier list dies within */
     add(&list, 2, 5, true, false);  /* 8 */
@@ -50,10 +50,11 @@ static void check_found(void) {
     add(&list, 1, 5, false, false); /* 24 */
     CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_copy(&list, &copy));
-    CHECK(list.visits == 3 && list.visit[0].begin == 1 && list.visit[0].end == 5);
-    CHECK(list.visit[1].begin == 13 && list.visit[1].end == 17);
-    CHECK(list.visit[2].begin == 20 && list.visit[2].end == 24);
-    CHECK(copy.visits == 3 && copy.visit[1].begin == 13 && copy.visit[1].end == 17);
+    CHECK(list.visits == 4 && list.visit[0].begin == 1 && list.visit[0].end == 5);
+    CHECK(list.visit[1].begin == 5 && list.visit[1].end == 7);
+    CHECK(list.visit[2].begin == 13 && list.visit[2].end == 17);
+    CHECK(list.visit[3].begin == 20 && list.visit[3].end == 24);
+    CHECK(copy.visits == 4 && copy.visit[2].begin == 13 && copy.visit[2].end == 17);
     spw_event_list_clear(&list);
     CHECK(list.visits == 0);
     spw_event_list_destroy(&list);
@@ -126,8 +127,14 @@ static void check_same(const spw_allocator_settings *settings, uint64_t seed, bo
         CHECK_OK(spw_event_list_outline(&list));
         CHECK(list.visits >= ROUNDS / 2);
         CHECK_OK(spw_event_list_replay(&list, one, plain, &a));
-        CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, SLOTS, &b));
-        CHECK(same_stats(&a.before, &b.before) && same_stats(&a.after_forward, &b.after_forward));
+        const uint64_t most = a.after.requested_peak_bytes - a.before.requested_bytes,
+                       sure = seed % 3 == 0 ? 0 : most + (seed % 3 == 1 && i == LISTS - 1 ? 512 : 0);
+        CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, SLOTS, sure, &b));
+        CHECK(b.unsure == (sure > most));
+        CHECK(same_stats(&a.before, &b.before));
+        if (sure > 0) b.after_forward.allocated_peak_bytes = a.after_forward.allocated_peak_bytes;
+        CHECK(same_stats(&a.after_forward, &b.after_forward));
+        if (b.unsure) b.after.allocated_peak_bytes = a.after.allocated_peak_bytes;
         CHECK(same_stats(&a.after, &b.after));
         CHECK(a.refused == b.refused && (!a.refused || a.refused_event == b.refused_event));
         CHECK(spw_allocator_state(one, plain, SLOTS) == spw_allocator_state(two, quick, SLOTS));
@@ -140,7 +147,7 @@ static void check_same(const spw_allocator_settings *settings, uint64_t seed, bo
 }
 
 /* Four small blocks of 1 MiB, of which one segment of 2 MiB holds two: the third opens another one, though as many fitted when they were
- * halves. Beside them is what takes nothing. */
+ * halves. One comes twice, so that halves are more than the segment together. Beside them is what takes nothing. */
 static void check_small(void) {
     const spw_allocator_settings settings = {.device_bytes = 0};
     spw_allocator *allocator = NULL;
@@ -154,11 +161,12 @@ static void check_small(void) {
         const uint64_t bytes = turn < 2 ? MIB / 2 : MIB;
         spw_event_list_clear(&list);
         for (uint32_t i = 0; i < 5; i++) add(&list, i, i < 4 ? bytes : 0, true, false);
+        for (int born = 0; born < 2; born++) add(&list, 3, bytes, born == 1, false);
         for (uint32_t i = 0; i < 5; i++) add(&list, i, i < 4 ? bytes : 0, false, false);
         CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
         CHECK_OK(spw_event_list_outline(&list));
         CHECK(list.visits == 1);
-        CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 5, &replay));
+        CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 5, 0, &replay));
         CHECK(replay.after.reserved_bytes == (turn < 2 ? 2 : 4) * MIB);
         CHECK(replay.after.allocated_peak_bytes == 4 * bytes &&
               replay.after.requested_peak_bytes == 4 * bytes);
@@ -190,7 +198,7 @@ static void check_lowest(void) {
     CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_outline(&list));
     CHECK(list.visits == 1 && list.visit[0].requested == 100 * MIB);
-    CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 7, &replay));
+    CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 7, 0, &replay));
     CHECK(replay.after.reserved_bytes == 124 * MIB);
     spw_event_list_destroy(&list);
     spw_allocator_destroy(allocator);
@@ -216,7 +224,7 @@ static void check_sums(uint32_t larges, uint64_t reserved) {
     CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_outline(&list));
     CHECK(list.visits == 2);
-    CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, LARGES, &replay));
+    CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, LARGES, 0, &replay));
     CHECK(replay.after.reserved_bytes == reserved);
     spw_event_list_destroy(&list);
     spw_allocator_destroy(allocator);
@@ -249,7 +257,7 @@ static void check_places(uint32_t wholes, uint32_t tensors) {
     CHECK_OK(spw_event_list_outline(&list));
     CHECK(list.visits == (tensors <= MOST ? 1 : 0));
     CHECK_OK(spw_event_list_replay(&list, one, plain, &a));
-    CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, tensors, &b));
+    CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, tensors, 0, &b));
     CHECK(same_stats(&a.after, &b.after) && b.after.reserved_bytes == tensors * 40 * MIB);
     CHECK(spw_allocator_state(one, plain, tensors) == spw_allocator_state(two, quick, tensors));
     spw_event_list_destroy(&list);
@@ -284,7 +292,7 @@ static void check_forms(void) {
     CHECK(list.visits == VISITS && list.visit[VISITS - 1].form < VISITS - 1);
     for (size_t v = 0; v < VISITS; v++) {
         CHECK(list.visit[v].requested == visit[v].most * MIB);
-        CHECK(list.visit[v].others == (v == 1));
+        CHECK(list.visit[v].total.others == (v == 1));
     }
     spw_event_list_destroy(&list);
 }
@@ -323,7 +331,7 @@ static void check_full(uint64_t seed, uint8_t streams) {
         for (size_t i = 0; i < SEGMENTS; i++) CHECK_OK(spw_allocator_free(allocator[k], segment[i]));
     }
     CHECK_OK(spw_event_list_replay(&list, allocator[0], live[0], &replay[0]));
-    CHECK_OK(spw_event_list_replay_cycles(&list, allocator[1], live[1], SLOTS, &replay[1]));
+    CHECK_OK(spw_event_list_replay_cycles(&list, allocator[1], live[1], SLOTS, 0, &replay[1]));
     CHECK(same_stats(&replay[0].after, &replay[1].after));
     CHECK(spw_allocator_state(allocator[0], live[0], SLOTS) ==
           spw_allocator_state(allocator[1], live[1], SLOTS));
@@ -348,8 +356,8 @@ static void check_streams(void) {
     for (uint32_t i = 0; i < 2; i++) add(&list, i, 0, false, false);
     CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
     CHECK_OK(spw_event_list_outline(&list));
-    CHECK(list.visits == 1);
-    CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 3, &replay));
+    CHECK(list.visits == 2);
+    CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 3, 0, &replay));
     CHECK(replay.after.reserved_bytes == 424 * MIB);
     spw_event_list_destroy(&list);
     spw_allocator_destroy(allocator);
@@ -363,8 +371,11 @@ enum { KINDS = 6, CELLS = 8, TURNS = 4 };
 static const uint16_t law_of[4] = {0, 0, 2, 2};
 
 static void add_kind(spw_event_list *list, int slot, int kind, int layer, bool born) {
-    const spw_memory_event event = {
-        .slot = (uint32_t)slot, .kind = (uint16_t)kind, .layer = (uint16_t)layer, .born = born};
+    const int none = CELLS - 1; /* a cell whose bytes never change */
+    const spw_memory_event event = {.slot = (uint32_t)slot,
+                                    .kind = (uint16_t)kind,
+                                    .layer = layer == none ? SPW_NO_MOE_LAYER : (uint16_t)layer,
+                                    .born = born};
     CHECK_OK(spw_event_list_append(list, event));
 }
 
@@ -389,19 +400,21 @@ static void fill_cells(spw_event_list *list) {
 }
 
 static uint64_t bytes_of(const spw_memory_event *event, uint64_t turn) {
+    const bool drawn = event->kind < 4 && event->layer != SPW_NO_MOE_LAYER;
     uint64_t state =
-        event->kind < 4 ? (turn * CELLS + event->layer) * KINDS + law_of[event->kind] + 1 : event->kind;
+        drawn ? (turn * CELLS + event->layer) * KINDS + law_of[event->kind] + 1 : event->kind + 1U;
     for (int k = 0; k < 4; k++) (void)next_random(&state);
-    return state % (event->kind < 4 && turn % 2 == 0 ? 2 * MIB : 40 * MIB);
+    return state % (drawn && turn % 2 == 0 ? 2 * MIB : 40 * MIB);
 }
 
-/* Of all events, or of those that have bytes of their own. */
-static void set_bytes(spw_event_list *list, uint64_t turn, bool all) {
-    const size_t events = all ? list->events : list->owns;
-    for (size_t i = 0; i < events; i++) {
-        spw_memory_event *event = &list->event[all ? i : list->own[i]];
-        event->bytes = bytes_of(event, turn);
-    }
+static void set_bytes(spw_event_list *list, uint64_t turn) {
+    for (size_t i = 0; i < list->events; i++) list->event[i].bytes = bytes_of(&list->event[i], turn);
+}
+
+/* Of those alone whose bytes change. */
+static void set_own(spw_event_list *list, uint64_t turn) {
+    for (size_t i = 0; i < list->owns; i++)
+        list->own[i].bytes = bytes_of(&list->event[list->own[i].event], turn);
 }
 
 static bool same_top(spw_list_top a, int64_t bytes, size_t event) {
@@ -416,10 +429,11 @@ static void check_own(uint64_t seed) {
     fill_cells(&plain);
     for (size_t i = 0; i < plain.events; i++) plain.event[i].bytes = 4096; /* equal by chance alone */
     for (size_t i = 0; i < plain.events; i++)
-        if (plain.event[i].kind >= 4) plain.event[i].bytes = bytes_of(&plain.event[i], seed);
+        if (plain.event[i].kind >= 4 || plain.event[i].layer == SPW_NO_MOE_LAYER)
+            plain.event[i].bytes = bytes_of(&plain.event[i], seed);
     CHECK_OK(spw_event_list_copy(&plain, &own));
     CHECK_OK(spw_event_list_find_visits(&own, law_of, 4));
-    CHECK_OK(spw_event_list_find_own(&own));
+    CHECK_OK(spw_event_list_find_own(&own, law_of, 4));
     CHECK(own.visits == TURNS * CELLS && own.owns < own.events / 2);
     CHECK_OK(spw_event_list_copy(&own, &copy));
     CHECK_OK(spw_allocator_create(&settings, &one));
@@ -427,16 +441,16 @@ static void check_own(uint64_t seed) {
     for (size_t i = 0; i < SLOTS; i++) first[i].block = second[i].block = SPW_ALLOCATION_EMPTY;
     for (uint64_t turn = 0; turn < 3; turn++) {
         spw_list_replay a, b;
-        set_bytes(&plain, seed + turn, true);
-        set_bytes(&copy, seed + turn, false);
+        set_bytes(&plain, seed + turn);
+        set_own(&copy, seed + turn);
         CHECK_OK(spw_event_list_find_again(&plain));
         CHECK_OK(spw_event_list_find_again(&copy));
-        for (size_t m = 0; m < plain.marks; m++) CHECK(!plain.again[m] || copy.again[m]);
+        for (size_t m = 0; m < plain.marks; m++) CHECK(plain.again[m] == (m > 0) && copy.again[m] == (m > 0));
         CHECK_OK(spw_event_list_outline(&copy));
         const spw_list_peak peak = spw_event_list_peak(&plain);
         CHECK(same_top(spw_event_list_tops(&copy).later, peak.peak_bytes, peak.peak_event));
         CHECK_OK(spw_event_list_replay(&plain, one, first, &a));
-        CHECK_OK(spw_event_list_replay_cycles(&copy, two, second, SLOTS, &b));
+        CHECK_OK(spw_event_list_replay_cycles(&copy, two, second, SLOTS, 0, &b));
         CHECK(same_stats(&a.after, &b.after));
         CHECK(spw_allocator_state(one, first, SLOTS) == spw_allocator_state(two, second, SLOTS));
     }

@@ -11,69 +11,13 @@
 #include "base/memory.h"
 #include "tests/unit/check.h"
 #include "tests/unit/layer_of.h"
+#include "tests/unit/memory/reserved_job.h"
 
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
-enum { RANKS = 4, LAYERS = 3, STEPS = 24, MOST_EVENTS = 4096, MANY = 40, FEW_STEPS = 4 };
-static const double GIB = 1024.0 * 1024.0 * 1024.0;
-
-static bool same_bytes(const void *a, const void *b, size_t size) { return memcmp(a, b, size) == 0; }
-
-/* x [rows, H] and h [rows, 2 F] are needed by the backward pass, y [rows, H] and dx [rows, H] are not. */
-static void arriving_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
-    static const spw_tensor x = {"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
-                            h = {"h", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-                            y = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
-                            dx = {"dx", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN};
-    (void)scheme, (void)shape;
-    spw_layer_born(b, "step", x);
-    spw_layer_born(b, "step", h);
-    spw_layer_dies(b, "step", "x");
-    spw_layer_born(b, "step", y);
-    spw_layer_dies(b, "step", "h");
-    spw_layer_dies(b, "step", "y");
-    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
-    spw_layer_born(b, "step", x);
-    spw_layer_born(b, "step", h);
-    spw_layer_pass(b, SPW_PHASE_BACKWARD);
-    spw_layer_born(b, "step", dx);
-    spw_layer_dies(b, "step", "h");
-    spw_layer_dies(b, "step", "x");
-    spw_layer_dies(b, "step", "dx");
-}
-static const spw_scheme_option options[] = {{.name = NULL}};
-static const spw_scheme_type type = {
-    .name = "arrives", .options = options, .about.section = "test", .memory.layer = arriving_layer};
-static const spw_scheme scheme = {.type = &type, .text = "arrives"};
-
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
-static spw_job make_job(spw_remat remat, double hbm_gib) {
-    spw_job job = {.expert = RANKS,
-                   .fsdp = 1,
-                   .pipeline = 1,
-                   .tensor = 1,
-                   .sequences_per_gpu = {1},
-                   .batches = 1,
-                   .sequence_length = 1024,
-                   .part = SPW_PART_EXPERT_LAYERS,
-                   .precision = {2, 4, 4, 2},
-                   .remat = remat,
-                   .memory_fraction = 1.0};
-    job.model = (spw_model){
-        .layers = LAYERS, .moe_layers = LAYERS, .hidden = 1024, .experts = 8, .top_k = 2, .expert_ffn = 512};
-    job.cluster.nodes = 1;
-    job.cluster.gpus_per_node = RANKS;
-    job.cluster.hbm_gib.value = hbm_gib;
-    return job;
-}
+enum { STEPS = 24, MOST_EVENTS = 4096, MANY = 40, FEW_STEPS = 4 };
 
 /* --- The list --- */
 
@@ -215,65 +159,9 @@ static void test_against_footprint(void) {
 
 /* --- The replay --- */
 
-static void replay_steps(const spw_job *job, const uint64_t *held, size_t steps, bool as_set_alone,
-                         spw_reserved_summary *out, uint64_t *allocated) {
-    const spw_point point = spw_point_of(job, &scheme, 1);
-    spw_footprint f;
-    spw_reserved_memory *memory = NULL;
-    spw_reserved_request request = {
-        .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = steps};
-    request.as_set_alone = as_set_alone;
-    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
-    CHECK_OK(spw_reserved_memory_create(&request, &memory));
-    for (size_t step = 0; step < steps; step++) {
-        for (size_t rank = 0; rank < RANKS; rank++) {
-            for (size_t l = 0; l < LAYERS; l++) {
-                uint64_t state = held[step] + 977 * rank + 31 * l + 1;
-                for (int i = 0; i < 8; i++) (void)next_random(&state);
-                const uint64_t rows = held[step] / 2 + next_random(&state) % (held[step] + 1);
-                spw_reserved_memory_note(memory, l, 0, rank, (spw_rank_rows){rows, rows, rows});
-            }
-        }
-        CHECK_OK(spw_reserved_memory_end_step(memory, step, NULL));
-        allocated[step] = spw_reserved_memory_allocated(memory, step);
-        CHECK(allocated[step] <= spw_reserved_memory_reserved(memory, step));
-    }
-    CHECK_OK(spw_reserved_memory_finish(memory, out));
-    spw_reserved_memory_destroy(memory);
-}
-
 static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_summary *out,
                    uint64_t allocated[STEPS]) {
-    replay_steps(job, held, STEPS, false, out, allocated);
-}
-
-/* What expandable segments would change is asked for where a step fails, and then to the byte the same; several steps have both. */
-static void test_as_set_alone(void) {
-    const uint64_t held[2] = {9000, 15000};
-    spw_job job = make_job(SPW_REMAT_NONE, 64.0);
-    spw_reserved_summary both, alone;
-    uint64_t allocated[2], other[2];
-    size_t failed = 0, fitted = 0;
-    replay_steps(&job, held, 1, false, &both, allocated);
-    const double most = (double)both.as_set.reserved.max_bytes / GIB;
-    CHECK(!same_bytes(&both.as_set, &both.expandable, sizeof both.as_set));
-    for (int i = 0; i <= 20; i++) {
-        job.cluster.hbm_gib.value = most * (1.05 - 0.5 * (double)i / 20.0);
-        replay_steps(&job, held, 1, false, &both, allocated);
-        replay_steps(&job, held, 1, true, &alone, other);
-        CHECK(allocated[0] == other[0] && both.followed == alone.followed);
-        CHECK(same_bytes(&both.as_set, &alone.as_set, sizeof both.as_set));
-        failed += both.as_set.failed_steps > 0;
-        fitted += both.as_set.failed_steps == 0;
-        const spw_reserved_outcome *want = both.as_set.failed_steps > 0 ? &both.expandable : &both.as_set;
-        CHECK(same_bytes(want, &alone.expandable, sizeof *want));
-    }
-    CHECK(failed > 0 && fitted > 0);
-    job.cluster.hbm_gib.value = 64.0;
-    replay_steps(&job, held, 2, false, &both, allocated);
-    replay_steps(&job, held, 2, true, &alone, other);
-    CHECK(same_bytes(&both.expandable, &alone.expandable, sizeof both.expandable));
-    CHECK(!same_bytes(&both.as_set, &alone.expandable, sizeof both.as_set));
+    replay_steps(job, held, (spw_reserved_request){.steps = STEPS}, out, allocated);
 }
 
 static void test_properties(void) {
@@ -490,7 +378,6 @@ int main(void) {
     test_by_hand();
     test_pieces();
     test_against_footprint();
-    test_as_set_alone();
     test_properties();
     test_verdicts();
     test_fullest();

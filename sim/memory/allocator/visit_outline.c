@@ -1,0 +1,175 @@
+/* What visits take: by the sizes of a form, of which some change from rank to rank, and by plans of what their requests do. */
+#include "sim/memory/allocator/visit_forms.h"
+
+#include "base/grow.h"
+#include "base/memory.h"
+#include "sim/memory/allocator/allocator_internal.h"
+
+static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
+
+/* Of a part whose steps are there. */
+static void add_few(spw_visit_forms *all, spw_visit_part *part) {
+    const spw_visit_step *step = all->step + part->step;
+    size_t end = part->steps;
+    while (end > 0 && step[end - 1].kind == SPW_STEP_DEATH) end--;
+    for (size_t i = 0; i < end; i++) {
+        spw_visit_step *few = &all->step[all->steps++];
+        *few = step[i];
+        if (few->kind == SPW_STEP_DEATH) continue;
+        const bool dies =
+            i + 1 < end && step[i + 1].kind == SPW_STEP_DEATH && step[i + 1].place == few->place;
+        if (dies || i + 1 == end) few->kind = SPW_STEP_PASSES;
+        i += dies;
+    }
+    part->few = all->steps - part->step - part->steps;
+}
+
+/* The steps of the sizes of one class. Places are taken again as soon as they are left. */
+static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t classes, spw_size_class class,
+                     spw_visit_part *part) {
+    const spw_visit_event *event = all->event + form->event;
+    uint8_t place[SPW_VISIT_EVENTS], size_at[SPW_VISIT_SIZES] = {0};
+    uint64_t taken = 0;
+    *part = (spw_visit_part){.step = all->steps};
+    for (size_t k = 0; k < form->sizes; k++) {
+        size_at[k] = (uint8_t)part->sizes;
+        if (spw_class_of(classes, k) == class) part->size[part->sizes++] = (uint8_t)k;
+    }
+    for (size_t i = 0; i < form->events; i++) {
+        if (spw_class_of(classes, event[i].size) != class) continue;
+        if (event[i].born) place[i] = (uint8_t)__builtin_ctzll(~taken);
+        const uint8_t at = place[event[i].birth];
+        const uint64_t bit = (uint64_t)1 << at;
+        taken ^= bit;
+        all->step[all->steps++] = (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size],
+                                                   event[i].born ? SPW_STEP_BIRTH : SPW_STEP_DEATH};
+    }
+    part->steps = all->steps - part->step;
+    add_few(all, part);
+}
+
+/* That of these classes; SPW_VISIT_PLANS: there are too many. */
+static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, size_t *out) {
+    spw_visit_form *form = &all->form[which];
+    size_t p = 0;
+    while (p < form->plans && form->plan[p].classes != classes) p++;
+    *out = p;
+    if (p < form->plans || p == SPW_VISIT_PLANS) return SPW_OK;
+    const spw_status status =
+        SPW_GROW(all->steps, all->steps + 2 * form->events, &all->step_room, &all->step);
+    if (status != SPW_OK) return status;
+    spw_visit_plan *plan = &form->plan[form->plans++];
+    plan->classes = classes;
+    add_part(all, form, classes, SPW_SIZE_LARGE, &plan->large);
+    add_part(all, form, classes, SPW_SIZE_SMALL, &plan->small);
+    return SPW_OK;
+}
+
+static void add_births(spw_visit_sum *sum, uint64_t births, uint64_t bytes, uint64_t beside) {
+    sum->bytes += births * (bytes + beside);
+    spw_raise_to(&sum->most, bytes);
+}
+
+/* Most that is live at once. */
+static uint64_t most_of(const spw_visit_form *form, const spw_visit_size *size) {
+    uint64_t live = 0, most = 0;
+    for (size_t c = 0; c < form->changes; c++) {
+        live += (uint64_t)form->change[c].rise * size[form->change[c].size].asked;
+        spw_raise_to(&most, live);
+    }
+    return most;
+}
+
+/* Size k, of so many bytes, and what it adds. */
+static void add_size(const spw_visit_form *form, size_t k, uint64_t asked, spw_visit_size *size,
+                     spw_visit_total *total) {
+    const uint64_t rounded = spw_visit_bytes(asked);
+    const uint32_t pool = spw_pool_of(form->stream[k], rounded);
+    size[k] = (spw_visit_size){asked, spw_sizes_of(rounded), (uint8_t)pool};
+    total->too_much = total->too_much || asked > MOST_BYTES;
+    if (total->too_much || rounded == 0) return; /* of 0 bytes nothing is allocated */
+    total->others = total->others || pool > SPW_SMALL_POOL;
+    if (pool == SPW_SMALL_POOL) {
+        total->number = (total->number ^ (rounded << 5 | k)) * SPW_VISIT_FACTOR;
+        total->classes |= (uint64_t)SPW_SIZE_SMALL << 2 * k;
+        add_births(&total->small, form->births[k], rounded, 0);
+    } else {
+        total->classes |= (uint64_t)SPW_SIZE_LARGE << 2 * k;
+        add_births(&total->large, form->births[k], rounded, SPW_SMALL_REQUEST);
+    }
+}
+
+/* size [sizes]. The sizes that do not change. */
+static void measure_fixed(const spw_event_list *list, const spw_visit_form *form, spw_event_visit *v,
+                          spw_visit_size *size) {
+    const size_t changings = list->own != NULL ? form->changings : 0;
+    size_t c = 0;
+    v->fixed = (spw_visit_total){.number = form->number};
+    for (size_t k = 0; k < form->sizes; k++) {
+        if (c < changings && form->changing[c] == k)
+            c++;
+        else
+            add_size(form, k, list->event[v->begin + form->first[k]].bytes, size, &v->fixed);
+    }
+}
+
+/* The others, and what follows from all. false: it has more than can be looked through. */
+static bool measure(const spw_event_list *list, const spw_visit_form *form, spw_event_visit *v,
+                    spw_visit_size *size) {
+    const size_t changings = list->own != NULL ? form->changings : 0;
+    v->total = v->fixed;
+    for (size_t c = 0; c < changings; c++)
+        add_size(form, form->changing[c], list->own[v->own + c].bytes, size, &v->total);
+    if (v->total.too_much) return false;
+    v->requested = most_of(form, size);
+    v->most = v->requested + form->most_live * (SPW_BLOCK_SMALLEST + SPW_SMALL_REQUEST);
+    return v->total.small.bytes + v->total.large.bytes <= MOST_BYTES;
+}
+
+static spw_status outline_visit(spw_event_list *list, spw_event_visit *v) {
+    spw_visit_forms *all = list->forms;
+    const spw_visit_form *form = &all->form[v->form];
+    size_t plan = 0;
+    v->outlined = measure(list, form, v, all->size + v->size);
+    v->spread = list->own == NULL || form->changings == 0;
+    if (!v->outlined) return SPW_OK;
+    const spw_status status = plan_of(all, v->form, v->total.classes, &plan);
+    v->plan = (uint16_t)plan;
+    v->outlined = plan < SPW_VISIT_PLANS;
+    return status;
+}
+
+/* Room for the sizes of all visits. */
+static spw_status reserve_sizes(spw_event_list *list) {
+    size_t sizes = 0;
+    for (size_t i = 0; i < list->visits; i++) {
+        list->visit[i].size = (uint32_t)sizes;
+        sizes += list->forms->form[list->visit[i].form].sizes;
+    }
+    return SPW_RESIZE(sizes, &list->forms->size);
+}
+
+/* Those of no visit, from `from` to before `to`, have their bytes at once. */
+static void take_own(spw_event_list *list, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++) list->event[list->own[i].event].bytes = list->own[i].bytes;
+}
+
+/* Of a list that was outlined before only bytes of its own events have changed. */
+spw_status spw_event_list_outline(spw_event_list *list) {
+    const bool own = list->own != NULL, again = own && list->visits > 0 && list->forms->size != NULL;
+    size_t at = 0;
+    spw_status status = SPW_OK;
+    if (list->visits > 0 && list->forms->size == NULL) SPW_TRY(reserve_sizes(list));
+    for (size_t i = 0; i < list->visits; i++) {
+        spw_event_visit *v = &list->visit[i];
+        const spw_visit_form *form = &list->forms->form[v->form];
+        if (!again) measure_fixed(list, form, v, list->forms->size + v->size);
+        if (!again || form->changings > 0) SPW_TRY(outline_visit(list, v));
+        if (own) take_own(list, at, v->own);
+        at = own ? v->own + form->changings : 0;
+    }
+    if (own) take_own(list, at, list->owns);
+
+cleanup:
+    return status;
+}
