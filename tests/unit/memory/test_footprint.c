@@ -158,7 +158,7 @@ static void test_all_models(void) {
                                           "ring"};
     for (size_t m = 0; spw_model_presets()[m] != NULL; m++) {
         const char *model = spw_model_presets()[m];
-        const spw_job full = job_of(model, 8, 8, ""), none = job_of(model, 8, 8, "remat: none\n");
+        const spw_job full = job_of(model, 4, 16, ""), none = job_of(model, 4, 16, "remat: none\n");
         for (size_t s = 0; s < 5; s++) {
             uint64_t before = 0;
             for (size_t p = 1; p <= 8; p *= 2) {
