@@ -9,7 +9,48 @@ enum {
     FEW = 80
 }; /* as in exchange_send.hip; about 2 MB are under way at best */
 
-/* UNROLL pieces of TOGETHER copies are asked for before the first is added. */
+/* What a wave knows of the copies in its lanes. */
+struct reduce_copies {
+    exchange_copy copy;
+    float weight;
+    unsigned long long left; /* those whose rows are added */
+};
+
+/* Adds a part of the rows, in order: UNROLL pieces of TOGETHER copies are asked for before the first is added. */
+template <int UNROLL, int TOGETHER>
+GPU_DEVICE void reduce_rows(const spw_reduce_gpu &a, reduce_copies c, int at, int pieces,
+                            float sum[UNROLL][8]) {
+    while (c.left != 0) {
+        gpu_bytes16 x[TOGETHER][UNROLL];
+        float by[TOGETHER];
+        bool there[TOGETHER];
+#pragma unroll
+        for (int t = 0; t < TOGETHER; t++) {
+            there[t] = c.left != 0;
+            if (!there[t]) continue;
+            const int from = gpu_lowest(c.left);
+            const int rank = (int)gpu_shuffle((unsigned)c.copy.rank, from);
+            const long row = (int)gpu_shuffle((unsigned)c.copy.row, from);
+            const gpu_bytes16 *data = (const gpu_bytes16 *)a.window[rank] + row * pieces;
+            by[t] = gpu_shuffle_float(c.weight, from);
+            c.left &= c.left - 1;
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                x[t][u] = data[at + u * GPU_WAVE < pieces ? at + u * GPU_WAVE : 0];
+        }
+#pragma unroll
+        for (int t = 0; t < TOGETHER; t++) {
+            if (!there[t]) continue;
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    sum[u][i] = __builtin_fmaf(by[t], gpu_bf16_of(x[t][u], i), sum[u][i]);
+            }
+        }
+    }
+}
+
 template <int UNROLL, int TOGETHER> GPU_DEVICE void reduce(const spw_reduce_gpu &a, const spw_peers &p) {
     __shared__ exchange_block block;
     enum { PART = UNROLL * GPU_WAVE };
@@ -35,38 +76,10 @@ template <int UNROLL, int TOGETHER> GPU_DEVICE void reduce(const spw_reduce_gpu 
             const bool counts = n % parts == 0 && copy.row >= 0;
             const int source =
                 counts ? exchange_source_of(a, copy, item) : (int)item; /* asked for with the rows */
-            unsigned long long left = gpu_ballot(copy.row >= 0 && n % parts < of_rows);
+            const unsigned long long added = gpu_ballot(copy.row >= 0 && n % parts < of_rows);
             if (first == 0)
                 next = exchange_copy_of(a, p, &block, exchange_item(a, behind / parts), gpu_lane());
-            while (left != 0) {
-                gpu_bytes16 x[TOGETHER][UNROLL];
-                float by[TOGETHER];
-                bool there[TOGETHER];
-#pragma unroll
-                for (int c = 0; c < TOGETHER; c++) {
-                    there[c] = left != 0;
-                    if (!there[c]) continue;
-                    const int from = gpu_lowest(left);
-                    const int rank = (int)gpu_shuffle((unsigned)copy.rank, from);
-                    const long row = (int)gpu_shuffle((unsigned)copy.row, from);
-                    const gpu_bytes16 *data = (const gpu_bytes16 *)a.window[rank] + row * pieces;
-                    by[c] = gpu_shuffle_float(weight, from);
-                    left &= left - 1;
-#pragma unroll
-                    for (int u = 0; u < UNROLL; u++)
-                        x[c][u] = data[at + u * GPU_WAVE < pieces ? at + u * GPU_WAVE : 0];
-                }
-#pragma unroll
-                for (int c = 0; c < TOGETHER; c++) {
-                    if (!there[c]) continue;
-#pragma unroll
-                    for (int u = 0; u < UNROLL; u++) {
-#pragma unroll
-                        for (int i = 0; i < 8; i++)
-                            sum[u][i] = __builtin_fmaf(by[c], gpu_bf16_of(x[c][u], i), sum[u][i]);
-                    }
-                }
-            }
+            reduce_rows<UNROLL, TOGETHER>(a, {copy, weight, added}, at, pieces, sum);
             if (!counts) continue;
             gpu_add(&block.rows[copy.rank], 1);
             if (source != (int)item) p.control[p.rank]->stale = 1 + (int)item;
