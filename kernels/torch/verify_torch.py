@@ -200,6 +200,11 @@ class Experts(torch.nn.Module):
                               getattr(self, self.first + "_bias"), self.down_proj_bias, **self.case.activation)
 
 
+def in_codes(device, dtype):
+    """Whether fp8 is made of such rows there."""
+    return device == "cpu" or dtype is torch.bfloat16
+
+
 def check_use(judge, device, dtype):
     for kind, transposed, biased in (("swiglu", True, False), ("geglu", True, False), ("relu2", True, False), ("relu2", False, True)):
         case = Case(device, dtype, (40, 64, 32, 6, 2), transposed, 0.0, {"activation": kind}, biased)
@@ -209,7 +214,8 @@ def check_use(judge, device, dtype):
         judge.near(f"use of {kind}", model[1](case.x, case.expert, case.weight), case.wanted()[0], 2 * share_of(case.dtype))
     plain, biased = (Experts(Layer(device, dtype, (40, 64, 32, 6, 2), True, biased=biased)) for biased in (False, True))
     case = plain.case
-    judge.holds("fp8's use", spillway_torch_float8.use(plain) == 1 and torch.equal(plain(case.x, case.expert, case.weight), case.call()))
+    judge.holds("fp8's use", spillway_torch_float8.use(plain) == 1 and (
+        not in_codes(device, dtype) or torch.equal(plain(case.x, case.expert, case.weight), case.call())))
     refuses(judge, "fp8 of experts with biases", "experts without", lambda: spillway_torch_float8.use(biased))
     model[1].act_fn = torch.nn.ReLU()
     judge.holds("use leaves another activation", spillway_torch._experts_of(model[1]) is None)
@@ -368,7 +374,7 @@ def main():
     torch.manual_seed(1)
     judge, device = Judge(), arguments.device
     for dtype in (torch.bfloat16, torch.float16, torch.float32)[:3 if device == "cpu" else 2]:
-        codes = device == "cpu" or dtype is torch.bfloat16  # fp8 of these rows
+        codes = in_codes(device, dtype)
         for transposed in (False, True):
             for sizes, inner, out in (([5, 0, 130, 1], 64, 40), ([17], 136, 264), ([0, 0, 3], 8, 16)):
                 check_gemm(judge, device, dtype, sizes, inner, out, transposed)

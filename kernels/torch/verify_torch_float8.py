@@ -148,9 +148,24 @@ class Layer(Case):
         return want
 
 
-def near_all(judge, case, name, got, want, share):
-    """share: of every part. True where all are near."""
-    return all([judge.near(f"{name}: {part}", one, right, share[part], case.weight_terms if part == "d_weight" else None)
+CLOSE = 2 * share_of(torch.bfloat16)
+
+
+def near_part(judge, name, got, want, terms=None):
+    """A number whose rounding turns over takes the next code, 2^-4 of it away. On a CPU few do. A GPU's sums of codes keep 14 bits, so more
+    do, and a row of few terms may be one such number: there its limit is a code more, and the limit of the whole is that of a CPU's rows."""
+    turned = 2.0 ** -4 if got.is_cuda else 0.0
+    good = judge.near(name, got, want, CLOSE + turned, terms)
+    if not turned or terms is not None:
+        return good
+    off = (got.detach().double().cpu() - want).norm()
+    judge.holds(f"{name}, as a whole", bool(off <= CLOSE * want.norm()))
+    return good and bool(off <= CLOSE * want.norm())
+
+
+def near_all(judge, case, name, got, want):
+    """True where all parts are near."""
+    return all([near_part(judge, f"{name}: {part}", one, right, case.weight_terms if part == "d_weight" else None)
                 for part, one, right in zip(PARTS, got, want)])
 
 
@@ -164,13 +179,10 @@ def near_autograd(judge, name, got, want, terms):
     return all(good)
 
 
-CLOSE = dict.fromkeys(PARTS, 2 * share_of(torch.bfloat16))  # a number whose rounding turns over takes the next code
-
-
 def check_layer(judge, case):
     name, want = f"fp8 layer {case.name}", case.wanted_codes()
     got = case.got()
-    near_all(judge, case, name, got, want, CLOSE)
+    near_all(judge, case, name, got, want)
     for part, one, other in zip(PARTS, got, case.got(codes=case.codes())):
         judge.holds(f"{name}: codes that are given, {part}", torch.equal(one, other))
     main = [torch.ones_like(w, dtype=torch.float32) for w in (case.w_up, case.w_down)]
@@ -178,7 +190,7 @@ def check_layer(judge, case):
         grown = case.got(main_grads=main)
     judge.holds(f"{name}: no .grad beside main_grads", grown[3] is None and grown[4] is None)
     for part, array, right in zip(PARTS[3:], main, want[3:]):
-        judge.near(f"{name}: main {part}", array - 1, 2 * right, CLOSE[part])
+        near_part(judge, f"{name}: main {part}", array - 1, 2 * right)
     # At a limit gradients end, for one a number on this side and for the other not; and norms of a few numbers say little.
     if not case.activation.get("limit") and case.x.shape[0] > 32:
         near_autograd(judge, f"{name}, beside autograd", got, case.wanted_near(), case.weight_terms)
@@ -219,13 +231,13 @@ def check_layer_wrong(judge, case):
         setattr(case, name, shifted.requires_grad_() if name in ("x", "weight", "w_up", "w_down") else shifted)
         got = case.got()
         setattr(case, name, kept)
-        good = quiet(lambda: [near_all(other, case, name, got, want, CLOSE), near_autograd(other, name, got, near, case.weight_terms)])
+        good = quiet(lambda: [near_all(other, case, name, got, want), near_autograd(other, name, got, near, case.weight_terms)])
         judge.holds(f"fp8 layer with {name} shifted by one is rejected by both: {good}", not any(good))
     codes = case.codes()
     turned = [a.view(torch.uint8).roll(1, 0).view(a.dtype) for a in codes]
     for name, wrong in (("of the next expert", turned), ("with scales twice as large", [2 * a if i % 2 else a for i, a in enumerate(codes)]),
                         ("with the next expert's scales for dx", [turned[i] if i == 3 else a for i, a in enumerate(codes)])):
-        good = quiet(lambda: near_all(other, case, name, case.got(codes=wrong), want, CLOSE))
+        good = quiet(lambda: near_all(other, case, name, case.got(codes=wrong), want))
         judge.holds(f"fp8 layer by codes {name} is rejected", not good)
 
 
