@@ -200,6 +200,9 @@ def advice():
     told = plan(path, "h100:8x1")["plan"]["does_not_fit"][0]["advice"]
     check("--optimizer sharded (FSDP2) would do" in told and "pipeline" not in told, told)
     check(plan(path, "h100:8x1", "--optimizer", "sharded")["rows"][0]["memory"]["verdict"] == "fits", "what is advised does not fit")
+    check("no point with a time fits; --tokens and --price need one: no days and no cost" in text, text)
+    fused = file("fused.yaml", TRL + "use_liger_kernel: true\n")
+    text = " ".join(oracle.must("plan", "--from", fused, "--cluster", "h100:8x1", "--tokens", "1B", "--price", 2).split())
     check("no point has a time; --tokens and --price need one: no days and no cost (no time: " in text, text)
     done = oracle.call("plan", "--from", path, "--cluster", "h100:8x1", "--pipeline", 2)
     check(done.returncode != 0 and "no pipeline parallelism" in done.stderr, done.stderr)
