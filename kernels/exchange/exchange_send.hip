@@ -3,8 +3,9 @@
  * that enough is under way. */
 #include "kernels/exchange/exchange_send.h"
 
-enum { THREADS = 512, WAVES = THREADS / GPU_WAVE, PIECES = 2, PIECES_OF_FEW = 7, FEW = 48 };
-/* Of a part, a lane; blocks that are few: measured on two H200 (docs/validation_exchange.md). */
+enum { THREADS = 512, WAVES = THREADS / GPU_WAVE };
+/* Of a part, a lane; blocks that are few: measured on two H200 (docs/validation_exchange.md). AMD's would spill with more. */
+enum { PIECES = 2, PIECES_OF_FEW = GPU_WAVE == 32 ? 7 : PIECES, FEW = 48 };
 
 GPU_DEVICE int parts_of(int pieces, int unroll) {
     return (pieces + unroll * GPU_WAVE - 1) / (unroll * GPU_WAVE);
