@@ -167,6 +167,7 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("quoted.sh", "ARGS=\" " + TURNS.partition("pretrain_gpt.py")[2] + f" --moe-layer-freq ([0,1]*24) --exit-interval {'1' * 2500} \"\ntorchrun --nproc_per_node 8 --nnodes 8 "
      "pretrain_gpt.py $ARGS", ["--cluster", "h100"], {"model": "llama-4-maverick"}, None),
     ("data.sh", (MIXTRAL % 32000) + " --data-path " + DATA, ["--cluster", "h100:8x2"], {"model": "mixtral-8x7b"}, None),
+    ("cut.sh", (MIXTRAL % 32000) + " --moe-layer-freq [" + "1," * 1200 + "1]", ["--cluster", "h100:8x2"], {"model": "mixtral-8x7b"}, None),
     # a folder that is a variable, of a model by name; widths that Megatron-LM makes itself
     ("folder.sh", SIZED.replace("--num-attention-heads 32 ", "") + "--hf-checkpoint ${MODELS}/Qwen3-30B-A3B-FP8/", ["--cluster", "h100:8x2"], {"model": "qwen3-30b-a3b"}, None),
     *[("width.sh", SIZED.replace("--swiglu ", gate) + "--num-layers 8 --hidden-size 4096 --num-experts 8 --moe-router-topk 2 --vocab-size 32000", ["--cluster", "h100:8x2"],
