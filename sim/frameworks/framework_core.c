@@ -79,6 +79,12 @@ static const spw_framework_default swift_silent[] = {{"@bf16", "true"},
                                                        {"batch.sequence_length", "4096"},
                                                        {NULL, NULL}};
 
+/* Whether one of the words stands in `said`; where nothing is said, all do. */
+static bool says_any(const char *said, const char *const *word) {
+    while (said != NULL && *word != NULL && strstr(said, *word) == NULL) word++;
+    return said == NULL || *word != NULL;
+}
+
 /* Adapters of rank 8 beside all linears, unless it is said; PEFT's layers of Megatron-Core are by its own names, or by a checkpoint's. */
 static spw_status compose_adapters(spw_draft *d) {
     static const char *const experts[] = {"fc1",       "fc2",        "gate_proj", "up_proj",
@@ -86,15 +92,11 @@ static spw_status compose_adapters(spw_draft *d) {
                              *const attention[] = {"qkv",      "linear_proj", "q_proj",     "o_proj",
                                                    "linear_q", "linear_kv",   "all-linear", NULL};
     const char *said = spw_draft_fact(d, "@targets");
-    bool of_experts = said == NULL, of_attention = said == NULL;
+    const bool of_experts = says_any(said, experts), of_attention = says_any(said, attention);
     size_t rank = 0;
     spw_status status = SPW_OK;
     SPW_TRY(spw_draft_count(d, "@rank", 1, 8, &rank));
     if (!spw_draft_is(d, "@adapter", "lora") && !spw_draft_is(d, "@adapter", "lora_llm")) return SPW_OK;
-    for (const char *const *word = experts; said != NULL && *word != NULL; word++)
-        of_experts = of_experts || strstr(said, *word) != NULL;
-    for (const char *const *word = attention; said != NULL && *word != NULL; word++)
-        of_attention = of_attention || strstr(said, *word) != NULL;
     SPW_TRY(spw_draft_put(d, "finetune.frozen", "base", "@adapter"));
     SPW_TRY(spw_draft_put_count(d, "finetune.lora_rank", rank, "@rank"));
     SPW_TRY(spw_draft_put(d, "finetune.lora_targets",
