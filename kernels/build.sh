@@ -142,7 +142,7 @@ reference/matrix_product reference/swiglu reference/float8 kernels/experts/exper
 kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_experts kernels/jax/jax_frame kernels/jax/jax_meeting"
 spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/experts/experts_float8_gpu kernels/experts/experts_gpu kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/grouped_gemm_strides
 kernels/gpu/device kernels/gpu/world kernels/gpu/world_link kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
-spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
+spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_return kernels/exchange/exchange_send
 kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows
 kernels/local/combine kernels/local/float8_quantize kernels/local/float8_weights kernels/local/routing_plan kernels/local/row_sums"
 spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_weights_wgmma kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_pingpong_wgmma kernels/gemm/grouped_gemm_wgmma"

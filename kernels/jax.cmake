@@ -24,7 +24,7 @@ target_include_directories(spillway_jax SYSTEM PRIVATE ${SPW_JAX_INCLUDE})
 target_link_libraries(spillway_jax PRIVATE spw_flags OpenMP::OpenMP_C m)
 if(SPW_GPU)
     set(kernels
-        exchange/exchange_layout.hip exchange/exchange_reduce.hip exchange/exchange_send.hip
+        exchange/exchange_layout.hip exchange/exchange_reduce.hip exchange/exchange_return.hip exchange/exchange_send.hip
         gemm/grouped_gemm_float8_naive.hip gemm/grouped_gemm_naive.hip gemm/grouped_gemm_tiled.hip jax/jax_rows.hip
         local/combine.hip local/float8_quantize.hip local/float8_weights.hip local/routing_plan.hip local/row_sums.hip)
     if(SPW_CUDA)

@@ -23,11 +23,12 @@ from emulate_memory import Judge
 from emulate_mxfp8 import MXFP8_TESTS
 from emulate_plain import PLAIN_TESTS
 from emulate_races import RACE_TESTS
+from emulate_return import RETURN_TESTS
 from emulate_ring import RING_TESTS
 from emulate_waiting import WAITING_TESTS
 
 TESTS = (GEMM_TESTS + FUSED_TESTS + FLOAT8_TESTS + MXFP8_TESTS + LOCAL_TESTS + RING_TESTS + RACE_TESTS + EXCHANGE_TESTS + WAITING_TESTS
-         + PLAIN_TESTS + LAYER_TESTS)
+         + RETURN_TESTS + PLAIN_TESTS + LAYER_TESTS)
 
 
 def program_of(build, target, file):

@@ -28,6 +28,8 @@ def routing(rng, kind, ranks, tokens, top_k, experts):
 class Exchange(Ranks):
     """The ranks' memory for one dispatch and what follows, and what must be in it. exact: buffers of just the rows that come."""
 
+    ends_alone = 0  # exchanges at the end whose kernels do not wait for the others' ends
+
     def __init__(self, kernels, rng, ranks, tokens, top_k, experts, hidden, scales=0, wait=0, epoch=0, kind="random", exact=False,
                  expert=None):
         super().__init__(ranks, wait, epoch)
@@ -112,15 +114,20 @@ class Exchange(Ranks):
             self.returned[r].view[...] = 0xFF
 
         returned = self.returned[r]
-        return [[host(fill, returned)], self.reduce(r, epoch, with_side), [host(spoil, returned)]]
+        return [[host(fill, returned)], *self.back(r, epoch, with_side), [host(spoil, returned)]]
 
-    def reduce(self, r, epoch, with_side):
+    def back(self, r, epoch, with_side):
+        """Parts: the sums of what the ranks have for the tokens of r."""
+        sums, more = self.sums_of(r, with_side)
+        return [self.kernels.reduce(self.peers(r, epoch), *sums, **more, spread=1 + with_side)]
+
+    def sums_of(self, r, with_side):
         behind = 4 * (self.scales + 2 * self.top_k) + self.row_bytes
         sources = [address(self.window[d]) + self.capacity[d] * behind for d in range(self.ranks)]
-        return self.kernels.reduce(self.peers(r, epoch), self.tokens, self.ranks, self.hidden,
-                                   DISPATCH_GRADIENT if with_side else COMBINE, self.returned, self.capacity, self.places[r],
-                                   self.y[r][with_side], base=address(self.handle[r]) + BASE, side=self.top_k if with_side else 0,
-                                   side_sum=self.sums[r], sources=sources, spread=1 + with_side)
+        sums = (self.tokens, self.ranks, self.hidden, DISPATCH_GRADIENT if with_side else COMBINE, self.returned, self.capacity,
+                self.places[r], self.y[r][with_side])
+        return sums, {"base": address(self.handle[r]) + BASE, "side": self.top_k if with_side else 0, "side_sum": self.sums[r],
+                      "sources": sources}
 
     def work(self, r, epoch=1):
         """A dispatch, a combine, other rows to the same places, a combine with side sums, as parts that may run in phases."""
@@ -183,7 +190,7 @@ class Exchange(Ranks):
         checks += [] if self.scales else self.check_sums(rank)
         if self.wait and flags:
             last = 1 + self.exact + (2 if self.scales else 3)
-            checks += self.check_flags(rank, (1, self.sent), last, last)
+            checks += self.check_flags(rank, (1, self.sent), last, last - self.ends_alone)
         return problem_of(outputs, self.inputs[rank] + [self.others[rank]], checks)
 
 

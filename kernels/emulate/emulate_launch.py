@@ -18,7 +18,7 @@ BLOCKS = 2  # of kernels that would take every multiprocessor
 FLAGS = ("ready", "done", "counted", "placed")  # epochs of ranks
 CONTROL = np.dtype([("notice", "<u8", (RANKS_MAX, RANKS_MAX)), ("bytes", "<u8", (COUNTERS, RANKS_MAX)),
                     ("expert_count", "<i4", (RANKS_MAX, EXPERTS_MAX)), *((name, "<u4", RANKS_MAX) for name in FLAGS),
-                    ("finished", "<u4"), ("taken", "<u4"), ("late", "<i4"), ("stale", "<i4")], align=True)
+                    ("finished", "<u4"), ("taken", "<u4", 2), ("late", "<i4"), ("stale", "<i4")], align=True)
 HANDLE = np.dtype([("sent", "<i4", (RANKS_MAX, RANKS_MAX)), ("base", "<i4", RANKS_MAX), ("first", "<i4", RANKS_MAX + 1),
                    ("offset", "<i4", EXPERTS_MAX + 1)])
 
@@ -38,6 +38,7 @@ def integers(*values):
 
 
 def by_rank(values, kind):
+    values = list(values)
     return struct.pack(f"<{RANKS_MAX}{kind}", *values, *[0] * (RANKS_MAX - len(values)))
 
 
@@ -62,15 +63,24 @@ class Kernels:
         blocks = 1 if kernel == "exchange_notices" else BLOCKS
         argument = struct.pack("<10i", items, copies, row_bytes, scales, top_k, local, parts, counter, BLOCKS, spread)
         argument += pointers(payload, scale, expert, weight, place, to, base, handle)
-        argument += by_rank([address(w) for w in windows], "Q") + by_rank(capacity, "i")
+        argument += by_rank(map(address, windows), "Q") + by_rank(capacity, "i")
         return [self.launch(kernel + self.of_few * (kernel == "exchange_send"), blocks, 512, argument, peers)]
 
-    def reduce(self, peers, items, copies, width, counter, windows, capacity, place, y, to=None, base=None, side=0, side_sum=None,
-               sources=(), spread=1):
+    @staticmethod
+    def sums(items, copies, width, counter, windows, capacity, place, y, to=None, base=None, side=0, side_sum=None, sources=(), spread=1):
+        """struct spw_reduce_gpu."""
         argument = struct.pack("<8i", items, copies, width, side, counter, BLOCKS, spread, 0)
         argument += pointers(place, to, base, None, y, side_sum)
-        argument += by_rank([address(w) for w in windows], "Q") + by_rank([address(s) for s in sources], "Q") + by_rank(capacity, "i")
-        return [self.launch("exchange_reduce" + self.of_few, BLOCKS, 512, argument, peers)]
+        return argument + by_rank(map(address, windows), "Q") + by_rank(map(address, sources), "Q") + by_rank(capacity, "i")
+
+    def reduce(self, peers, *sums, **more):
+        return [self.launch("exchange_reduce" + self.of_few, BLOCKS, 512, self.sums(*sums, **more), peers)]
+
+    def give_back(self, peers, sums, handle, parts, staged_rows, staged, arrived):
+        """sums: struct spw_reduce_gpu. parts: 1 write, 2 add."""
+        argument = sums + pointers(handle) + struct.pack("<2i", parts, staged_rows)
+        argument += by_rank(map(address, staged), "Q") + by_rank(map(address, arrived), "Q")
+        return [self.launch("exchange_return", BLOCKS, 512, argument, peers)]
 
     def ragged(self, kernel, peers, tokens, top_k, experts, capacity, *arrays):
         """kernel: publish or assign. arrays: expert, row, count, offset, place, to, received."""

@@ -143,8 +143,8 @@ class Dispatch(Layer):
                     + k.combine(tokens, h, top_k, row, None, at["dx_rows"], e.returned[r]))
         notices = [e.send(r, 0, 1, DISPATCH, None, kernel="exchange_notices")] if self.exact else []
         send = e.send(r, CHOICES | SOURCE | (0 if self.exact else NOTICED), behind, DISPATCH, at["x"])
-        return [self.router(r), e.layout(r, 1), *notices, send, forward, e.reduce(r, behind + 1, False), [host(spoil, e.returned[r])],
-                e.send(r, SOURCE, behind + 2, COMBINE_GRADIENT, at["dy"]), backward, e.reduce(r, behind + 3, True)]
+        return [self.router(r), e.layout(r, 1), *notices, send, forward, *e.back(r, behind + 1, False), [host(spoil, e.returned[r])],
+                e.send(r, SOURCE, behind + 2, COMBINE_GRADIENT, at["dy"]), backward, *e.back(r, behind + 3, True)]
 
     def outputs(self, r):
         return (*self.exchange.y[r], self.exchange.sums[r])

@@ -1,11 +1,11 @@
 """Finds races between the waves of all ranks in an interleaved run, whether or not they did harm in its order: two accesses to a word,
 one of them a write, of which neither happens before the other. Happens before: the order of a wave; a barrier of a work-group; a
-launch and the next of its rank; and a flag's release and its acquire (Lamport 1978; vector clocks, kept per word as in Flanagan and
-Freund's FastTrack, 2009). Whether releases and acquires are what they must be is emulator_waves.Watch's part.
+launch and the next of its rank; an exchange in LDS and the next of its word; and a flag's release and its acquire (Lamport 1978;
+vector clocks, kept per word as in Flanagan and Freund's FastTrack, 2009). Whether releases and acquires are what they must be is emulator_waves.Watch's part.
 """
 import numpy as np
 
-STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD, TURN, SCALAR_LOAD, LOCAL_LOAD, LOCAL_STORE = range(1, 12)
+STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD, TURN, SCALAR_LOAD, LOCAL_LOAD, LOCAL_STORE, LOCAL_TURN = range(1, 13)
 OFF, M0 = 0x7F, 124  # no scalar address; the register of addresses in LDS
 
 
@@ -13,7 +13,8 @@ class Event:
     """What an instruction does to the order of memory, and which addresses it touches."""
 
     def __init__(self, kind, name, instruction):
-        self.kind, self.name, self.atomic = kind, name, "ATOMIC" in name or name.startswith("DS_ADD")
+        self.kind, self.name = kind, name
+        self.atomic = "ATOMIC" in name or name.startswith("DS_ADD") or kind == LOCAL_TURN
         last = "B64" if "B64_TR" in name else name.rsplit("_", 1)[-1]
         self.bytes = {"DWORDX2": 8, "DWORDX3": 12, "DWORDX4": 16, "DWORDX8": 32, "DWORDX16": 64, "X2": 8, "SHORT": 2, "USHORT": 2,
                       "BYTE": 1, "UBYTE": 1, "B64": 8, "B96": 12, "B128": 16, "B16": 2, "U16": 2, "B8": 1, "U8": 1}.get(last, 4)
@@ -105,12 +106,12 @@ class Races:
         if event.kind in (WRITE_BACK, SETTLE, INVALIDATE) or (event.local and not self.lds):
             return
         addresses = event.addresses(wave)
-        if event.kind in (FLAG_LOAD, TURN):
+        if event.kind in (FLAG_LOAD, TURN, LOCAL_TURN):
             views = {id(view): view for view in map(self.flags.get, addresses.tolist()) if view is not None}
             for view in views.values():
                 if view is not wave.acquired.get(id(view)):
                     wave.seen, wave.acquired[id(view)] = joined(wave.seen, view), view
-        if event.kind in (FLAG_STORE, TURN):
+        if event.kind in (FLAG_STORE, TURN, LOCAL_TURN):
             view = self.view(wave)
             for at in addresses.tolist():
                 self.flags[at] = joined(self.flags.get(at, {}), view)
@@ -123,7 +124,7 @@ class Races:
             addresses = addresses[(inside >= 0) & (addresses < self.end[inside])]
         if addresses.size:
             words = np.unique((addresses[:, None] + np.arange(0, event.bytes, self.unit)) // self.unit).tolist()
-            self.touch(event, wave, words, event.kind in (STORE, TURN, LOCAL_STORE))
+            self.touch(event, wave, words, event.kind in (STORE, TURN, LOCAL_STORE, LOCAL_TURN))
 
     def host(self, host, stream):
         """stream stands for a wave of its own."""

@@ -13,7 +13,7 @@ import mmap
 import numpy as np
 
 import emulator_gfx950
-from emulator_races import (FLAG_LOAD, FLAG_STORE, INVALIDATE, LOAD, LOCAL_LOAD, LOCAL_STORE, SCALAR_LOAD, SETTLE, STORE, TURN,
+from emulator_races import (FLAG_LOAD, FLAG_STORE, INVALIDATE, LOAD, LOCAL_LOAD, LOCAL_STORE, LOCAL_TURN, SCALAR_LOAD, SETTLE, STORE, TURN,
                             WRITE_BACK, Event, Host, joined)
 
 ENDED, BARRIER, PAUSED = range(3)
@@ -110,6 +110,8 @@ class Watch:
             self.races.event(event, wave)
             self.problem = self.problem or self.races.problem
         kind = event.kind
+        if kind == LOCAL_TURN and "XCHG" in event.name and wave.stored and wave.words[EXEC]:
+            self.fail(wave, "a wave of the group is told of stores that are not complete")
         if kind >= SCALAR_LOAD:
             return
         if kind == SETTLE:
@@ -155,6 +157,8 @@ def kind_of(name, instruction):
     if name.startswith("S_LOAD_"):
         return SCALAR_LOAD
     if name.startswith("DS_"):
+        if "XCHG" in name or "CMPST" in name:
+            return LOCAL_TURN
         return 0 if "BPERMUTE" in name or "SWIZZLE" in name else LOCAL_LOAD if "READ" in name else LOCAL_STORE
     if not name.startswith(("GLOBAL_", "FLAT_", "BUFFER_")):
         return 0

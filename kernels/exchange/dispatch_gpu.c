@@ -10,8 +10,9 @@
 enum { SCALE_BLOCK = 128, FEW = 4 };
 
 const spw_exchange_variant spw_exchange_variants[] = {
-    {"stores", spw_launch_exchange_send, spw_launch_exchange_reduce},
-    {NULL, NULL, NULL},
+    {"stores", spw_launch_exchange_send, spw_launch_exchange_reduce, NULL},
+    {"both ways", spw_launch_exchange_send, spw_launch_exchange_reduce, spw_launch_exchange_return},
+    {NULL, NULL, NULL, NULL},
 };
 
 int spw_exchange_blocks(const spw_world *world) {
@@ -67,6 +68,25 @@ static spw_status check_shape(const spw_world *world, spw_dispatch_shape s) {
     return SPW_OK;
 }
 
+static size_t staged_rows(const spw_dispatch *d) { return (d->world->ranks - 1) * d->shape.tokens; }
+
+/* A row of a combine, with the numbers beside it. */
+static size_t returned_bytes(const spw_dispatch *d) { return d->shape.hidden * 2 + d->shape.top_k * 4; }
+
+static spw_status create_stages(spw_dispatch *d) {
+    const size_t flags = (size_t)spw_exchange_return_flags((int)d->shape.hidden);
+    size_t bytes[2][SPW_WORLD_RANKS];
+    spw_status status = SPW_OK;
+    if (d->variant->back == NULL || d->world->ranks == 1) return SPW_OK;
+    for (size_t r = 0; r < d->world->ranks; r++)
+        bytes[0][r] = staged_rows(d) * returned_bytes(d),
+        bytes[1][r] = staged_rows(d) * flags * sizeof(uint64_t);
+    SPW_TRY(spw_world_allocate_flags(d->world, bytes[0], d->staged));
+    SPW_TRY(spw_world_allocate_flags(d->world, bytes[1], d->arrived));
+cleanup:
+    return status;
+}
+
 spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
                                const spw_exchange_variant *variant, int blocks, spw_dispatch **out) {
     spw_dispatch *d = NULL;
@@ -87,6 +107,7 @@ spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
         SPW_TRY_GPU(cudaMemset(d->handle[r], 0, sizeof(spw_handle)), "clear a handle");
         SPW_TRY_GPU(cudaDeviceSynchronize(), "clear a handle"); /* the ranks' streams do not wait for it */
     }
+    SPW_TRY(create_stages(d));
     *out = d;
     return SPW_OK;
 cleanup:
@@ -98,6 +119,8 @@ void spw_dispatch_destroy(spw_dispatch *d) {
     if (d == NULL) return;
     spw_world_free(d->world, d->received);
     spw_world_free(d->world, d->returned);
+    spw_world_free(d->world, d->staged);
+    spw_world_free(d->world, d->arrived);
     for (size_t r = d->world->first; r < d->world->behind; r++) {
         if (spw_world_use(d->world, r) != SPW_OK) continue;
         (void)cudaFree(d->place[r]), (void)cudaFree(d->rank_tokens[r]);
@@ -112,7 +135,7 @@ static bool set_capacity(spw_dispatch *d, const size_t *capacity, size_t bytes[2
     for (size_t r = 0; r < d->world->ranks; r++) {
         d->capacity[r] = capacity == NULL ? d->world->ranks * d->shape.tokens : capacity[r];
         bytes[0][r] = spw_dispatch_buffer_bytes(d, r);
-        bytes[1][r] = d->capacity[r] * (d->shape.hidden * 2 + d->shape.top_k * 4);
+        bytes[1][r] = d->capacity[r] * returned_bytes(d);
         fits &= d->received[r] != NULL && bytes[0][r] <= d->room[0][r] && bytes[1][r] <= d->room[1][r];
     }
     return fits;
@@ -237,30 +260,54 @@ spw_status spw_dispatch_again(spw_dispatch *d, const spw_dispatch_input *in, spw
     return send(d, in, SPW_SEND_SOURCE, (int)counter);
 }
 
-spw_status spw_dispatch_combine(spw_dispatch *d, spw_bf16 *const *y, float *const *side,
-                                spw_dispatch_counter counter) {
+static spw_reduce_gpu reduce_of(const spw_dispatch *d, size_t rank, spw_bf16 *y, float *side, int counter) {
+    spw_reduce_gpu a = {.items = (int)d->shape.tokens,
+                        .copies = (int)d->world->ranks,
+                        .width = (int)d->shape.hidden,
+                        .side = side == NULL ? 0 : (int)d->shape.top_k,
+                        .counter = counter,
+                        .blocks = d->blocks,
+                        .place = d->place[rank],
+                        .base = d->handle[rank]->base,
+                        .y = y,
+                        .side_sum = side};
+    for (size_t from = 0; from < d->world->ranks; from++) {
+        a.window[from] = d->returned[from], a.capacity[from] = (int)d->capacity[from];
+        a.source[from] = spw_dispatch_received(d, from).source;
+    }
+    return a;
+}
+
+static int launch_back(const spw_dispatch *d, size_t rank, const spw_reduce_gpu *add, int parts) {
+    const spw_peers peers = spw_world_peers(d->world, rank);
+    spw_return_gpu a = {
+        .add = *add, .handle = d->handle[rank], .parts = parts, .staged_rows = (int)staged_rows(d)};
+    for (size_t r = 0; r < d->world->ranks; r++) a.staged[r] = d->staged[r], a.arrived[r] = d->arrived[r];
+    return d->variant->back(&a, &peers, d->world->stream[rank]);
+}
+
+/* parts: of spw_return_gpu, 0 for a variant without. */
+static spw_status combine(spw_dispatch *d, spw_bf16 *const *y, float *const *side,
+                          spw_dispatch_counter counter, int parts) {
     spw_status status = SPW_OK;
-    d->world->epoch++;
     for (size_t r = d->world->first; r < d->world->behind; r++) {
-        spw_reduce_gpu a = {.items = (int)d->shape.tokens,
-                            .copies = (int)d->world->ranks,
-                            .width = (int)d->shape.hidden,
-                            .side = side == NULL ? 0 : (int)d->shape.top_k,
-                            .counter = (int)counter,
-                            .blocks = d->blocks,
-                            .place = d->place[r],
-                            .base = d->handle[r]->base,
-                            .y = y[r],
-                            .side_sum = side == NULL ? NULL : side[r]};
+        const spw_reduce_gpu a = reduce_of(d, r, y[r], side == NULL ? NULL : side[r], (int)counter);
         const spw_peers peers = spw_world_peers(d->world, r);
-        for (size_t from = 0; from < d->world->ranks; from++) {
-            a.window[from] = d->returned[from], a.capacity[from] = (int)d->capacity[from];
-            a.source[from] = spw_dispatch_received(d, from).source;
-        }
         SPW_TRY(spw_world_use(d->world, r));
-        SPW_TRY_GPU(d->variant->reduce(&a, &peers, d->world->stream[r]), d->variant->name);
+        SPW_TRY_GPU(parts != 0 ? launch_back(d, r, &a, parts)
+                               : d->variant->reduce(&a, &peers, d->world->stream[r]),
+                    d->variant->name);
     }
     SPW_TRY(spw_world_phase(d->world));
 cleanup:
     return status;
+}
+
+spw_status spw_dispatch_combine(spw_dispatch *d, spw_bf16 *const *y, float *const *side,
+                                spw_dispatch_counter counter) {
+    d->world->epoch++;
+    if (d->variant->back == NULL || d->world->ranks == 1) return combine(d, y, side, counter, 0);
+    if (d->world->wait) return combine(d, y, side, counter, SPW_RETURN_SEND | SPW_RETURN_ADD);
+    const spw_status status = combine(d, y, side, counter, SPW_RETURN_SEND);
+    return status == SPW_OK ? combine(d, y, side, counter, SPW_RETURN_ADD) : status;
 }

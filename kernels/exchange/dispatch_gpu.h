@@ -12,6 +12,7 @@ typedef struct spw_exchange_variant {
     const char *name;
     spw_send_launcher *send;
     spw_reduce_launcher *reduce;
+    spw_return_launcher *back; /* of a dispatch's rows; NULL: `reduce` */
 } spw_exchange_variant;
 extern const spw_exchange_variant spw_exchange_variants[];
 
@@ -51,6 +52,8 @@ typedef struct spw_dispatch {
     void *received[SPW_WORLD_RANKS]; /* spw_send_gpu.window */
     void *returned
         [SPW_WORLD_RANKS]; /* spw_reduce_gpu.window: rows [capacity][hidden] bf16, then [capacity][top_k] fp32 */
+    void *staged[SPW_WORLD_RANKS],
+        *arrived[SPW_WORLD_RANKS]; /* of spw_return_gpu, where the variant has `back` */
     int *place[SPW_WORLD_RANKS], *rank_tokens[SPW_WORLD_RANKS], *expert_tokens[SPW_WORLD_RANKS];
     spw_handle *handle[SPW_WORLD_RANKS];
 } spw_dispatch;
@@ -61,7 +64,8 @@ int spw_exchange_blocks(const spw_world *world);
 /* *use = `asked`, or for 0 spw_exchange_blocks. SPW_EARG: more than spw_world_blocks. */
 SPW_MUST_CHECK spw_status spw_exchange_take_blocks(const spw_world *world, int asked, int *use);
 
-/* Without row buffers. blocks: spw_exchange_take_blocks. SPW_EARG: a shape that cannot be. */
+/* Without row buffers, but with what a variant with `back` stages: (ranks - 1) x tokens rows as a combine has them, and their flags.
+ * blocks: spw_exchange_take_blocks. SPW_EARG: a shape that cannot be. */
 SPW_MUST_CHECK spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
                                               const spw_exchange_variant *variant, int blocks,
                                               spw_dispatch **out);

@@ -88,6 +88,23 @@ typedef struct spw_reduce_gpu {
 typedef int spw_reduce_launcher(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream);
 spw_reduce_launcher spw_launch_exchange_reduce;
 
+/* The same sums of a dispatch's rows, by ranks that write their rows into memory of the items' ranks:
+ *   add         window[own] and source[own] are read, of the others only the capacities
+ *   staged[d]   rows [staged_rows][width] bf16, then [staged_rows][side] fp32, of rank d; (ranks - 1) x items serve for all routings
+ *   arrived[d]  [staged_rows][spw_exchange_return_flags(width)] epoch << 32 | source item, a flag a part of a row
+ * Both are memory that all ranks may read and write while kernels run. */
+enum { SPW_RETURN_SEND = 1, SPW_RETURN_ADD = 2 }; /* both where kernels wait, else one after the other */
+typedef struct spw_return_gpu {
+    spw_reduce_gpu add;
+    const spw_handle *handle;
+    int parts, staged_rows;
+    unsigned char *staged[SPW_WORLD_RANKS];
+    unsigned long long *arrived[SPW_WORLD_RANKS];
+} spw_return_gpu;
+typedef int spw_return_launcher(const spw_return_gpu *back, const spw_peers *peers, gpu_stream stream);
+spw_return_launcher spw_launch_exchange_return;
+int spw_exchange_return_flags(int width);
+
 /* Where every row of a rank goes, when one travels for each choice. experts <= SPW_WORLD_EXPERTS.
  *   expert, row     [tokens][top_k]   row, count [experts], offset [experts + 1]: local_launch.h, spw_plan_gpu
  *   place, to       [tokens * top_k]  of the plan's row: its row in the buffer of rank to, by expert, source, position;

@@ -55,7 +55,7 @@ GPU_DEVICE void exchange_leave(const spw_peers &p, int threads, int blocks) {
         gpu_fence_system(); /* for all that the block wrote before the barrier */
         last = gpu_add(&own->finished, 1u) == (unsigned)blocks - 1;
         if (last) {
-            own->finished = own->taken = 0;
+            own->finished = own->taken[0] = own->taken[1] = 0;
             gpu_fence_system(); /* for all that the other blocks wrote */
             for (int r = 0; r < p.ranks; r++) gpu_tell_system(&p.control[r]->done[p.rank], p.epoch);
         }
@@ -65,21 +65,36 @@ GPU_DEVICE void exchange_leave(const spw_peers &p, int threads, int blocks) {
     for (int r = gpu_thread(); r < p.ranks; r += threads) exchange_wait(p, &p.control[p.rank]->done[r], r);
 }
 
-/* A wave's parts of the work: the first two are `step` apart. Then it takes the next that no wave has taken, for some
- * multiprocessors are nearer to other GPUs than others: lane 0 asks, and all are told a part later. Where no kernel waits, and so
+/* A wave's parts of a work (spw_control.taken): the first two are `step` apart. Then it takes the next that no wave has taken, for
+ * some multiprocessors are nearer to other GPUs than others: lane 0 asks, and all are told a part later. Where no kernel waits, and so
  * none knows which block is the last, and on AMD, where a wave would wait for all of its stores before it is told: the one `step`
  * behind n. */
+struct exchange_way {
+    int work, begin, behind, step;
+};
 #if defined(__CUDA_ARCH__)
-GPU_DEVICE unsigned exchange_ask(const spw_peers &p) {
-    return p.wait && gpu_lane() == 0 ? gpu_add(&p.control[p.rank]->taken, 1u) : 0;
+GPU_DEVICE bool exchange_takes(const spw_peers &p) { return p.wait != 0; }
+GPU_DEVICE unsigned exchange_ask(const spw_peers &p, int work) {
+    return p.wait && gpu_lane() == 0 ? gpu_add(&p.control[p.rank]->taken[work], 1u) : 0;
 }
 GPU_DEVICE int exchange_told(const spw_peers &p, unsigned asked, int n, int step) {
     return step + (p.wait ? step + (int)gpu_shuffle(asked, 0) : n);
 }
 #else
-GPU_DEVICE unsigned exchange_ask(const spw_peers &) { return 0; }
+GPU_DEVICE bool exchange_takes(const spw_peers &) { return false; }
+GPU_DEVICE unsigned exchange_ask(const spw_peers &, int) { return 0; }
 GPU_DEVICE int exchange_told(const spw_peers &, unsigned, int n, int step) { return step + n; }
 #endif
+
+/* All threads of all blocks call it last, where a kernel ends for itself: what the others write to it has been waited for part by
+ * part. */
+GPU_DEVICE void exchange_end(const spw_peers &p, int blocks) {
+    spw_control *own = p.control[p.rank];
+    gpu_barrier();
+    if (!exchange_takes(p) || gpu_thread() != 0 || gpu_add(&own->finished, 1u) != (unsigned)blocks - 1)
+        return;
+    own->finished = own->taken[0] = own->taken[1] = 0;
+}
 
 /* What a block keeps in shared memory about the ranks. */
 struct exchange_block {

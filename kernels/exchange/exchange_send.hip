@@ -38,7 +38,7 @@ template <int UNROLL> GPU_DEVICE void send(const spw_send_gpu &a, const spw_peer
     for (int n = begin, behind = begin + step; n < count;
          n = behind, behind = exchange_told(p, asked, n, step)) {
         const long item = exchange_item(a, n / parts);
-        asked = exchange_ask(p);
+        asked = exchange_ask(p, 0);
         if (item >= a.items) continue;
         const int at = n % parts * PART + gpu_lane();
         if (n != begin) part_of<UNROLL>(a, item, at, pieces, moved);

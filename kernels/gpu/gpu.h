@@ -24,6 +24,11 @@
 
 #define GPU_MEMBER __device__ __attribute__((always_inline)) inline
 #define GPU_DEVICE static __device__ __attribute__((always_inline)) inline
+#if GPU_HOST
+#define GPU_ANYWHERE static __host__ __device__ inline /* for launchers, too */
+#else
+#define GPU_ANYWHERE GPU_DEVICE
+#endif
 
 #if defined(__CUDACC__)
 #define GPU_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)

@@ -62,6 +62,16 @@ GPU_DEVICE unsigned long long gpu_acquire_system(const unsigned long long *from)
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
     return value;
 }
+/* For another wave of the block, in its shared memory: what this wave has written before is there for whoever asks, sees it, and then
+ * fences. */
+GPU_DEVICE void gpu_tell_block(unsigned *to, unsigned value) {
+    asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+GPU_DEVICE unsigned gpu_ask_block(unsigned *from) {
+    unsigned value;
+    asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
 /* Returns what was there; ordered among the threads of this GPU. */
 GPU_DEVICE unsigned gpu_add(unsigned *to, unsigned value) { return atomicAdd(to, value); }
 GPU_DEVICE void gpu_add(int *to, int value) { atomicAdd(to, value); }
@@ -101,6 +111,17 @@ template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) {
     return __hip_atomic_load(from, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 template <class T> GPU_DEVICE T gpu_peek_system(const T *from) { return gpu_acquire_system(from); }
+/* Exchanges, by which the emulator knows them from what no other wave may touch. */
+GPU_DEVICE void gpu_tell_block(unsigned *to, unsigned value) {
+    gpu_settle();
+    (void)__hip_atomic_exchange(to, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+GPU_DEVICE unsigned gpu_ask_block(unsigned *from) {
+    unsigned seen = ~0u;
+    (void)__hip_atomic_compare_exchange_strong(from, &seen, ~0u, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE,
+                                               __HIP_MEMORY_SCOPE_WORKGROUP);
+    return seen;
+}
 template <class T> GPU_DEVICE T gpu_add(T *to, T value) {
     return __hip_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
@@ -116,6 +137,8 @@ template <class T> GPU_DEVICE void gpu_tell_system(T *, T) {}
 template <class T> GPU_DEVICE void gpu_release_earlier(T *, T) {}
 template <class T> GPU_DEVICE T gpu_peek_system(const T *from) { return *from; }
 template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) { return *from; }
+GPU_DEVICE void gpu_tell_block(unsigned *, unsigned) {}
+GPU_DEVICE unsigned gpu_ask_block(unsigned *from) { return *from; }
 template <class T> GPU_DEVICE T gpu_add(T *to, T) { return *to; }
 GPU_DEVICE unsigned long long gpu_nanoseconds() { return 0; }
 #endif
