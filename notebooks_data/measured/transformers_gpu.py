@@ -1,4 +1,4 @@
-"""One run of Hugging Face transformers on one GPU or under FSDP2: peaks, step times, device memory in use; a trace of the allocator on demand.
+"""One run of Hugging Face transformers on one GPU, under DDP as transformers' Trainer has it, or under FSDP2: peaks, step times, device memory in use; a trace of the allocator on demand.
 python3 transformers_gpu.py OUT.json NAME key=value ...   (torchrun for several ranks)"""
 import gc, json, os, sys, time
 import torch
@@ -7,7 +7,7 @@ import torch.distributed as dist
 DEFAULTS = dict(family="qwen3_moe", layers=4, hidden=2048, heads=32, kv_heads=4, head_dim=128, experts=128, top_k=8, ffn=768, dense_ffn=6144,
                 vocab=32768, sequences=1, length=4096, ckpt=0, state="bf16", experts_impl="grouped_mm", attention="sdpa", lora=0,
                 targets="attention", fsdp=0, steps=6, trace=0, foreach="fused", autocast=0, labels=1, shared=0, dense_layers=0,
-                q_lora=0, kv_lora=512, nope=128, rope=64, v_dim=128, groups=1, expandable=0, tied=0, trainer=0, keep=1)
+                q_lora=0, kv_lora=512, nope=128, rope=64, v_dim=128, groups=1, expandable=0, tied=0, trainer=0, keep=1, ddp=0)
 
 
 def config_of(c):
@@ -100,7 +100,7 @@ def main():
     import transformers
     r["transformers"] = transformers.__version__
     r["card"] = torch.cuda.get_device_name()
-    if c["fsdp"]:
+    if c["fsdp"] or c["ddp"]:
         dist.init_process_group("nccl", device_id=device)
     if c["trace"]:
         torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=400000)
@@ -116,6 +116,9 @@ def main():
             except TypeError:  # 5.24
                 inv, _ = m.compute_default_rope_parameters(m.config)
             m.inv_freq.copy_(inv)
+    if c["ddp"]:
+        from torch.nn.parallel import DistributedDataParallel
+        model = DistributedDataParallel(model, device_ids=[rank], find_unused_parameters=bool(c["lora"] or not c["ckpt"]))
     params = [p for p in model.parameters() if p.requires_grad]
     r["parameters"] = sum(p.numel() for p in model.parameters())
     r["trained"] = sum(p.numel() for p in params)
@@ -174,7 +177,7 @@ def main():
         last = steps[-1]
         print(name, "ms %.1f" % (r["step_ms"] or 0), "req %.3f res %.3f used-res %.3f GB" %
               (max(s["requested"] for s in steps) / 1e9, last["reserved"] / 1e9, (last["used"] - last["reserved"]) / 1e9), flush=True)
-    if c["fsdp"]:
+    if c["fsdp"] or c["ddp"]:
         dist.destroy_process_group()
 
 

@@ -16,7 +16,7 @@ bool spw_transformers_is_timed(const spw_point *p, const char **why) {
                wraps = spw_finetune_adapts(&p->job->finetune, SPW_LORA_EXPERTS),
                fused = p->job->cross_entropy == SPW_CROSS_ENTROPY_FUSED;
     spw_transformers_shape shape;
-    if (!spw_transformers_is_of_one(p, &shape, why)) return false;
+    if (!spw_transformers_is_listed(p, &shape, why)) return false;
     if (fused && why != NULL) *why = "Liger's fused loss, whose time was not measured";
     if (wraps && why != NULL)
         *why = "adapters beside experts, whose one run took half as long again as their kernels say";
@@ -124,7 +124,7 @@ static void doubt(const spw_transformers_shape *s, const spw_cluster *c, double 
                            scans->exposed_s * (FIGURE(scan_factor) - 1.0));
     if (s->summed > 1)
         spw_outside_add(out->outside,
-                        "gradients of adapters summed over %zu GPUs, not measured: the interval has the sum "
+                        "gradients summed over %zu GPUs, not measured: the interval has the sum "
                         "hidden whole and "
                         "at twice its time",
                         s->summed);
@@ -180,7 +180,7 @@ spw_status spw_transformers_time_predict(const spw_point *p, spw_timeline *out) 
     spw_transformers_shape shape;
     spw_transformers_load load;
     const char *why = "";
-    if (!spw_transformers_is_timed(p, &why) || !spw_transformers_is_of_one(p, &shape, NULL))
+    if (!spw_transformers_is_timed(p, &why) || !spw_transformers_is_listed(p, &shape, NULL))
         return spw_fail(SPW_ECONFIG, "no time: %s", why);
     const spw_status status = spw_transformers_load_of(&shape, &load);
     return status == SPW_OK ? spw_transformers_time_of(&shape, &load, &p->job->cluster, out) : status;

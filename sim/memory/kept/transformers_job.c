@@ -17,16 +17,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const SOURCE = "transformers, PEFT and FSDP2, tensor by tensor (6.8)";
+static const char *const SOURCE = "transformers, PEFT, DDP and FSDP2, tensor by tensor (6.8)";
 
-/* Adapters of which every GPU has all, as DDP has them: beside the sum of their gradients a step is that of one GPU. */
-static bool has_summed_adapters(const spw_job *job) {
-    return job->fsdp > 1 && job->optimizer == SPW_OPTIMIZER_REPLICATED &&
-           job->finetune.frozen == SPW_FROZEN_BASE && job->finetune.lora_rank > 0;
+/* Every GPU has all, as under DDP. */
+static bool has_replicas(const spw_job *job) {
+    return job->fsdp > 1 && job->optimizer == SPW_OPTIMIZER_REPLICATED;
 }
 
-/* What of a job no list describes; NULL: all of it is. summed: adapters of DDP's are one GPU's. */
-static const char *job_lacks(const spw_job *job, bool summed) {
+/* What of a job no list describes; NULL: all of it is. */
+static const char *job_lacks(const spw_job *job) {
     const spw_finetune *f = &job->finetune;
     const bool adapters = f->frozen == SPW_FROZEN_BASE && f->lora_rank > 0;
     const struct {
@@ -53,9 +52,10 @@ static const char *job_lacks(const spw_job *job, bool summed) {
         {job->precision.recipe != SPW_FP8_NONE || job->precision.activations != 2 ||
              job->precision.weights < 2,
          "activations other than bf16"},
-        {job->fsdp > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED && !summed,
-         "several GPUs without FSDP; jobs with it have: --optimizer sharded"},
-        {(job->fsdp == 1 || summed) && job->precision.weights > 2, "fp32 weights of one GPU (autocast)"},
+        {job->fsdp > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED && !has_replicas(job),
+         "several GPUs without DDP or FSDP; jobs with them have: --optimizer replicated or sharded"},
+        {(job->fsdp == 1 || has_replicas(job)) && job->precision.weights > 2,
+         "fp32 weights of one GPU (autocast)"},
         {!spw_finetune_is_whole(f) && !adapters, "frozen parts without adapters"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -185,10 +185,10 @@ void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) 
     out->wide_router = true; /* from_pretrained() keeps it: _keep_in_fp32_modules_strict */
 }
 
-static bool describe(const spw_point *p, bool summed, spw_transformers_shape *out, const char **why) {
+bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out, const char **why) {
     const spw_job *job = p->job;
     const spw_model *m = &job->model;
-    const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job, summed) : "other schemes";
+    const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job) : "other schemes";
     if (lacks == NULL) lacks = model_lacks(m);
     if (lacks == NULL && (!spw_attention_is_grouped(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
         lacks = "adapters beside other attention than four matrices, and mixers";
@@ -211,9 +211,9 @@ static bool describe(const spw_point *p, bool summed, spw_transformers_shape *ou
         .moment_bytes = bytes,
         .adapter_bytes = job->precision.optimizer,
         .reduced_bytes = job->precision.gradients,
-        .shards = summed ? 1 : job->fsdp,
-        .summed = summed ? job->fsdp : 1,
-        .wrapped = job->fsdp > 1 && !summed,
+        .shards = has_replicas(job) ? 1 : job->fsdp,
+        .summed = has_replicas(job) ? job->fsdp : 1,
+        .wrapped = job->fsdp > 1 && !has_replicas(job),
         .keeps_gathered = job->fsdp2.reshard == SPW_RESHARD_NEVER,
         .checkpoint = job->remat == SPW_REMAT_FULL,
         .fused_loss = job->cross_entropy == SPW_CROSS_ENTROPY_FUSED,
@@ -229,14 +229,6 @@ static bool describe(const spw_point *p, bool summed, spw_transformers_shape *ou
     };
     spw_transformers_set_laws(m, out);
     return true;
-}
-
-bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out, const char **why) {
-    return describe(p, false, out, why);
-}
-
-bool spw_transformers_is_of_one(const spw_point *p, spw_transformers_shape *out, const char **why) {
-    return describe(p, has_summed_adapters(p->job), out, why);
 }
 
 /* Bytes of each kind that are live after the lists before, and the peak of the step's list above them. */

@@ -21,6 +21,7 @@
     X(GATHERED, "gathered_weights") \
     X(GATHERS, "all_gather_buffers") \
     X(REDUCED, "reduce_scatter_buffers") \
+    X(BUCKETS, "gradient_buckets") \
     X(NORMS, "norms") \
     X(ATTENTION, "attention") \
     X(MIXER, "mixers") \
@@ -103,7 +104,7 @@ typedef struct spw_transformers_shape {
     size_t layers, element_bytes; /* of activations and gathered weights */
     size_t weight_bytes, moment_bytes, reduced_bytes; /* as they are kept; of a gradient that is reduced */
     size_t shards;                                    /* GPUs of FSDP2; 1: none */
-    size_t summed;       /* GPUs over which gradients are summed once a step; 0, 1: none */
+    size_t summed;       /* GPUs of DDP, each with all, which sum gradients once a step; 0, 1: none */
     bool wrapped;        /* in FSDP2 */
     bool keeps_gathered; /* reshard_after_forward false */
     bool checkpoint, eager_experts, keeps_logits;

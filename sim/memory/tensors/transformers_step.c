@@ -1,6 +1,7 @@
 #include "sim/memory/tensors/transformers_step.h"
 
 #include "base/memory.h"
+#include "sim/memory/tensors/transformers_buckets.h"
 
 enum { MAIN_STREAM, GATHER_STREAM, REDUCE_STREAM, COPY_STREAM };
 enum { INDEX = 8, FP32 = 4 };
@@ -14,6 +15,7 @@ struct spw_transformers_step {
     spw_value buffer;    /* of the last gather */
     spw_value input;     /* of the last reduce-scatter */
     spw_transformers_exchange exchange;
+    spw_hf_buckets buckets;
 };
 
 spw_status spw_transformers_step_create(const spw_transformers_shape *shape, spw_transformers_step **out) {
@@ -26,6 +28,7 @@ spw_status spw_transformers_step_create(const spw_transformers_shape *shape, spw
     SPW_TRY(spw_hf_model_create(&s->shape, s->tape, &s->model));
     SPW_TRY(SPW_ALLOC(s->model->weights, &s->gathered));
     SPW_TRY(SPW_ALLOC(shape->layers + 1, &s->reduced));
+    SPW_TRY(spw_hf_buckets_create(&s->shape, s->model, s->tape, &s->buckets));
     *out = s;
     s = NULL;
 
@@ -54,6 +57,7 @@ cleanup:
 
 void spw_transformers_step_destroy(spw_transformers_step *s) {
     if (s == NULL) return;
+    spw_hf_buckets_destroy(&s->buckets);
     spw_hf_model_destroy(s->model);
     spw_tape_destroy(s->tape);
     spw_free(s->gathered);
@@ -101,6 +105,7 @@ spw_status spw_transformers_step_begin(spw_transformers_step *s, spw_event_list 
     for (size_t i = 0; i < s->model->weights; i++)
         (void)spw_tape_tensor(s->tape, weight_bytes(s, &s->model->weight[i]) *
                                            shard_elements(s, &s->model->weight[i]));
+    spw_hf_buckets_begin(&s->buckets);
     (void)spw_tape_kind(s->tape, SPW_HF_WORKSPACE);
     (void)spw_tape_tensor(s->tape, ids * s->shape.micro_batches);
     (void)spw_tape_tensor(s->tape, ids * s->shape.micro_batches);
@@ -267,6 +272,17 @@ static void forward(spw_transformers_step *s) {
     }
 }
 
+/* DDP hands out copies where it searches for unused parameters; of the loss there is too little to count. */
+static void copy_outputs(spw_transformers_step *s) {
+    const uint64_t bytes = s->shape.element_bytes * s->shape.tokens * s->shape.model->vocab;
+    if (!spw_hf_searches_unused(&s->shape) || s->shape.fused_loss) return;
+    const uint16_t kind = spw_tape_kind(s->tape, SPW_HF_LOGITS);
+    const spw_value copy = spw_tape_tensor(s->tape, bytes);
+    spw_tape_drop(s->tape, s->model->logits);
+    s->model->logits = copy;
+    (void)spw_tape_kind(s->tape, kind);
+}
+
 static void micro_batch(spw_transformers_step *s) {
     spw_tape_drop(s->tape, s->model->logits); /* of the micro-batch before, where they are kept */
     spw_value narrow = {.storage = 0};
@@ -278,6 +294,7 @@ static void micro_batch(spw_transformers_step *s) {
     forward(s);
     const spw_value loss = spw_hf_loss(s->model);
     spw_tape_hook(s->tape, before_loss, s, s->shape.layers);
+    copy_outputs(s);
     if (!s->shape.keeps_logits) spw_tape_drop(s->tape, s->model->logits);
     spw_tape_backward(s->tape, loss);
     spw_tape_drop(s->tape, narrow);
@@ -303,6 +320,7 @@ spw_status spw_transformers_step_run(spw_transformers_step *s, spw_event_list *l
         spw_tape_drop(s->tape, s->reduced[i]);
         s->reduced[i] = (spw_value){.storage = 0};
     }
+    spw_hf_buckets_step(&s->buckets);
     for (size_t i = 0; i < s->shape.micro_batches; i++) micro_batch(s);
     return spw_tape_status(s->tape);
 }

@@ -1,4 +1,4 @@
-/* A process that trains a model of Hugging Face transformers, on one GPU or under PyTorch's FSDP2, tensor by tensor (docs/schemes.md,
+/* A process that trains a model of Hugging Face transformers, on one GPU, under PyTorch's DDP (transformers_buckets.h) or FSDP2, tensor by tensor (docs/schemes.md,
  * section 6.9). FSDP2 as transformers' and accelerate's users have it: each decoder layer is a unit, the rest of the model the root
  * [read: torch 2.11 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _fsdp_collectives.py, _fsdp_param.py]:
  *   - a unit is gathered into one buffer on the stream of gathers and copied out into one tensor a parameter; the buffer goes when
