@@ -313,7 +313,8 @@ def _experts_setup(ctx, inputs, output):
 
 
 def _experts_gradient(ctx, dy, _):
-    kept, codes = ctx.saved_tensors[:9], list(ctx.saved_tensors[9:])
+    saved = ctx.saved_tensors  # once: torch.utils.checkpoint gives them no second time
+    kept, codes = saved[:9], list(saved[9:])
     arguments = (dy, *kept, codes, ctx.transposed, ctx.gathers, ctx.activation)
     if ctx.main is None:
         dx, d_weight, d_bias, *d_w = _experts_backward(*arguments)

@@ -13,6 +13,7 @@ import statistics
 import sys
 
 import torch
+import torch.utils.checkpoint
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import spillway_torch
@@ -131,6 +132,15 @@ def check_compiled(judge, case):
     compiled = torch.compile(lambda: case.call(), backend="aot_eager", fullgraph=True)
     for part, eager, got in zip(PARTS, case.got(), case.got(compiled)):
         judge.holds(f"experts compiled: {part} as without", torch.equal(eager, got))
+
+
+def check_checkpoint(judge, case):
+    """The same bits where the forward pass is computed once more in the backward pass, by both ways of torch.utils.checkpoint."""
+    eager = case.got()
+    for reentrant in (False, True):
+        again = case.got(lambda: torch.utils.checkpoint.checkpoint(lambda x: case.call(), case.x, use_reentrant=reentrant))
+        for part, one, other in zip(PARTS, eager, again):
+            judge.holds(f"{case.name} under a checkpoint{', reentrant' * reentrant}: {part}", torch.equal(one, other))
 
 
 def check_multiprocessors(judge, case):
@@ -388,7 +398,9 @@ def main():
         if codes:
             check_float8_operators(judge, device, dtype), check_layers(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
-        check_multiprocessors(judge, case)
+        check_multiprocessors(judge, case), check_checkpoint(judge, case)
+        if codes:
+            check_checkpoint(judge, Layer(device, dtype, (40, 64, 32, 6, 2), True))
         check_views(judge, device, dtype), check_layer_views(judge, case)
         if dtype is torch.float16:
             check_fp16(judge, device)
