@@ -18,11 +18,17 @@ from spillway_torch_call import expect, is_view, register, run, widths  # noqa: 
 
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def _sizes(w, transposed, rows, multiprocessors):
     inner, out = widths(w, transposed)
     return {"experts": w.shape[0], "rows": rows, "in": inner, "out": out, "transposed": transposed, "multiprocessors": multiprocessors}
+
+
+def _expect_integers(array, what):
+    if array.dtype not in _INTEGERS:
+        raise ValueError(f"{what} is {array.dtype}; integers would be right")
 
 
 def _limit(multiprocessors):
@@ -100,6 +106,8 @@ def _gemm_out(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, out: torch
     inner, wide = widths(w, transposed)
     expect(x, (x.shape[0], inner), "x", w.dtype), expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
     expect(out, (x.shape[0], wide), "out", x.dtype)
+    if out.numel() and out.data_ptr() in (x.data_ptr(), w.data_ptr()):
+        raise ValueError("out is where x or w is; memory of its own would be right")
     run("forward", (x, w, offset), (out,), device=x.device, dtype=x.dtype, **_sizes(w, transposed, x.shape[0], multiprocessors))
 
 
@@ -120,7 +128,7 @@ def grouped_gemm(x, w, offset, *, transposed=False, multiprocessors=0, out=None)
 
     x, w and the gradient of the result may be views: of rows, and of matrices of experts, that lie apart. They are taken where they are
     if a row is contiguous and, on a GPU, all strides and the first element's place are multiples of 16 bytes, else copied; `out` is
-    refused.
+    refused. `out` must not overlap x or w.
     """
     if out is None:
         return _gemm(x, w, offset, bool(transposed), _limit(multiprocessors))
@@ -133,6 +141,7 @@ def grouped_gemm(x, w, offset, *, transposed=False, multiprocessors=0, out=None)
 def grouped_mm(x, w, *, offs):
     """torch.nn.functional.grouped_mm(x, w, offs=offs) of rows by experts: w is [experts, in, out], or a transposed view. Other views as
     grouped_gemm takes them."""
+    widths(w, False), _expect_integers(offs, "offs")
     offset = torch.nn.functional.pad(offs.to(torch.int32), (1, 0))
     if w.stride(2) != 1 and w.stride(1) == 1:
         return _gemm(x, w.transpose(1, 2), offset, True)
@@ -337,21 +346,38 @@ def _activation_numbers(activation, interleaved, limit, alpha, multiprocessors=0
             float(_limit(multiprocessors)), float(products)]
 
 
+def _expect_layer(x, expert, weight, w_up, w_down, main_grads):
+    """What products do not see. The others' shapes are compared where they are multiplied."""
+    for what, array, shape in (("x", x, "[tokens, hidden]"), ("expert", expert, "[tokens, top_k]"), ("w_up", w_up, "[experts, .., ..]"),
+                               ("w_down", w_down, "[experts, .., ..]")):
+        if array.dim() != shape.count(",") + 1 or 0 in array.shape[array.dim() == 2 :]:
+            raise ValueError(f"{what} is {array.dtype} {tuple(array.shape)}; {shape} would be right, and only tokens may be 0")
+    _expect_integers(expert, "expert"), expect(weight, expert.shape, "weight")
+    if main_grads is None:
+        return None, None
+    if len(main_grads) != 2 or any(array is None for array in main_grads):
+        raise ValueError("main_grads other than two arrays; one like w_up and one like w_down would be right")
+    for number, (array, w) in enumerate(zip(main_grads, (w_up, w_down))):
+        expect(array, w.shape, f"main_grads[{number}]", torch.float32)
+    return tuple(main_grads)
+
+
 def _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, gathers, numbers, codes=()):
     """The layer but for b_down; choices and weights too, as operators take them."""
+    main = _expect_layer(x, expert, weight, w_up, w_down, main_grads)
     experts_, tokens = w_up.shape[0], x.shape[0]
     expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
     weight = weight.to(torch.float32).contiguous()
     if tokens == 0:  # a rank to which nothing came: one token that chose nobody
         x, expert, weight = (torch.nn.functional.pad(a, (0, 0, 0, 1), value=by) for a, by in ((x, 0), (expert, -1), (weight, 0)))
     choice = _plan(expert, experts_)
-    y = _experts(x, weight, w_up, w_down, b_up, *choice, list(codes), *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
+    y = _experts(x, weight, w_up, w_down, b_up, *choice, list(codes), *main, bool(transposed), bool(gathers), numbers)[0]
     return (y, expert, weight) if tokens else (y[:0], expert[:0], weight[:0])
 
 
-def _with_bias(y, expert, weight, b_down):
+def _with_bias(y, expert, weight, b_down, experts_):
     """y and each choice's weight times its expert's bias, a product of [tokens, experts] by PyTorch."""
-    expect(b_down, (b_down.shape[0], y.shape[1]), "b_down", y.dtype)
+    expect(b_down, (experts_, y.shape[1]), "b_down", y.dtype)
     share = torch.zeros(y.shape[0], b_down.shape[0], dtype=torch.float32, device=y.device)
     share = share.scatter_add(1, expert.clamp(min=0).long(), torch.where(expert < 0, 0, weight))
     return (y.float() + share @ b_down.float()).to(y.dtype)
@@ -381,7 +407,7 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
     """
     numbers = _activation_numbers(activation, interleaved, limit, alpha, multiprocessors)
     y, expert, weight = _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, gathers, numbers)
-    return y if b_down is None else _with_bias(y, expert, weight, b_down)
+    return y if b_down is None else _with_bias(y, expert, weight, b_down, w_up.shape[0])
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------

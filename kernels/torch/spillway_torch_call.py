@@ -6,6 +6,7 @@ import torch
 _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums",
                "float8_rows", "float8_weights", "float8_product", "float8_weight_gradient", "float8_activation", "float8_slopes")
 _PRODUCTS = ("forward", "input_gradient", "weight_gradient", "up", "down_gradient")  # first two operands and a result may be views
+_PLAIN = _PRODUCTS[:3]
 _ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # by their numbers in the entry
 _library = None
 
@@ -65,6 +66,10 @@ def run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
         result = results[1] if operation in ("up", "down_gradient") or results[0] is None else results[0]
         views = (*operands[:2], result)
         sizes.update(_strides(left=views[0], right=views[1], result=result))
+        if operation in _PLAIN and not all(view.numel() for view in views):  # sums of nothing: a rank to which no row came
+            if results[0] is not None:
+                results[0].zero_()
+            return
     for array in (*operands, *results):
         taken = array is None or array.is_contiguous() or (any(array is view for view in views) and is_view(array))
         if not taken or (array is not None and array.device != device):
@@ -85,6 +90,8 @@ def run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
 
 def widths(w, transposed):
     """in, out of weights [experts][in][out], transposed [experts][out][in]."""
+    if w.dim() != 3:
+        raise ValueError(f"weights are {w.dtype} {tuple(w.shape)}; three dimensions, the experts first, would be right")
     return (w.shape[2], w.shape[1]) if transposed else (w.shape[1], w.shape[2])
 
 

@@ -49,6 +49,18 @@ def check_grouped_mm(judge, device, dtype):
         judge.near(f"grouped_mm of {name}", spillway_torch.grouped_mm(x, wide, offs=ends), want, share_of(dtype))
 
 
+def check_nothing(judge, device, dtype):
+    """A rank to which no row came, widths of 0 and no experts: nothing is summed."""
+    for rows, experts, inner, out in ((0, 3, 16, 8), (5, 3, 0, 8), (5, 3, 16, 0), (5, 0, 16, 8)):
+        x, w = numbers(rows, inner, dtype=dtype, device=device), numbers(experts, inner, out, dtype=dtype, device=device)
+        offset = torch.full((experts + 1,), rows, dtype=torch.int32, device=device)
+        offset[0] = 0
+        y = spillway_torch.grouped_gemm(x, w, offset)
+        y.sum().backward()
+        for part, one, shape in (("y", y, (rows, out)), ("dx", x.grad, x.shape), ("dw", w.grad, w.shape)):
+            judge.holds(f"{rows} rows, {experts} experts of {inner} x {out}: {part}", one.shape == shape and not bool(one.any()))
+
+
 # ---- views -----------------------------------------------------------------------------------------------------------
 def apart(array, beside, dim=-1, fill=float("nan")):
     """The same numbers as a slice of a wider array, which is `fill` beside it."""
@@ -301,6 +313,10 @@ def check_refused(judge, device, dtype):
         ("out with gradients", "torch.no_grad()", lambda: spillway_torch.grouped_gemm(x.detach().requires_grad_(), w, good, out=x.new_empty(10, 8))),
         ("w_down of another width", "w_down", lambda: spillway_torch.experts(
             x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), torch.ones(2, 16, 16, dtype=dtype, device=device), w[:, :8].contiguous())),
+        ("out in place of x", "memory of its own", lambda: spillway_torch.grouped_gemm(x[:, :8], w[:, :8].contiguous(), good, out=x[:, :8])),
+        ("one expert's matrix", "experts first", lambda: spillway_torch.grouped_gemm(x, w[0], good)),
+        ("one matrix in grouped_mm", "experts first", lambda: spillway_torch.grouped_mm(x, w[0], offs=good[1:])),
+        ("ends that are no integers", "integers", lambda: spillway_torch.grouped_mm(x, w, offs=good[1:].float())),
         ("an activation of another name", "swiglu, geglu, relu2", lambda: spillway_torch.experts(
             x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), w, w, activation="gelu")),
         ("a limit of geglu", "a positive one of swiglu", lambda: spillway_torch.experts(
@@ -316,6 +332,31 @@ def check_refused(judge, device, dtype):
         calls.append(("fp32 on a GPU", "bf16", lambda: spillway_torch.grouped_gemm(x.float(), w.float(), good)))
     for name, words, call in calls:
         refuses(judge, name, words, call)
+
+
+def check_layer_refused(judge, case):
+    """Arrays of a layer, one wrong at a time: forward, though products would read beside them or not look at them."""
+    right = {"x": case.x, "expert": case.expert, "weight": case.weight, "w_up": case.w_up, "w_down": case.w_down}
+    main = [torch.zeros_like(w, dtype=torch.float32) for w in (case.w_up, case.w_down)]
+    hidden, experts = case.x.shape[1], case.w_up.shape[0]
+    for name, words, wrong in (
+            ("a weight a token", "weight is", {"weight": case.weight[:, 0]}),
+            ("weights of fewer tokens", "weight is", {"weight": case.weight[:3]}),
+            ("weights of more choices", "weight is", {"weight": case.weight.repeat(1, 2)}),
+            ("choices of other tokens", "would be right", {"expert": case.expert[:3], "weight": case.weight[:3]}),
+            ("a choice a token without its dimension", "[tokens, top_k]", {"expert": case.expert[:, 0], "weight": case.weight[:, 0]}),
+            ("no choices", "[tokens, top_k]", {"expert": case.expert[:, :0], "weight": case.weight[:, :0]}),
+            ("choices that are no integers", "integers", {"expert": case.expert.float()}),
+            ("sequences", "[tokens, hidden]", {"x": case.x[None]}),
+            ("no experts", "w_up is", {"w_up": case.w_up[:0], "w_down": case.w_down[:0]}),
+            ("one expert's matrix", "w_up is", {"w_up": case.w_up[0]}),
+            ("down biases of fewer experts", "b_down is", {"b_down": case.x.new_zeros(experts - 1, hidden)}),
+            ("down biases of more experts", "b_down is", {"b_down": case.x.new_zeros(experts + 1, hidden)}),
+            ("one main gradient", "two arrays", {"main_grads": main[:1]}),
+            ("no main gradient of w_up", "two arrays", {"main_grads": [None, main[1]]}),
+            ("main gradients the other way around", "main_grads[0] is", {"main_grads": main[::-1]}),
+            ("main gradients of 16 bits", "main_grads[0] is", {"main_grads": [w.detach().bfloat16() for w in main]})):
+        refuses(judge, name, words, lambda wrong=wrong: spillway_torch.experts(**{**right, **wrong}, transposed=case.transposed))
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -398,6 +439,7 @@ def main():
         if codes:
             check_float8_operators(judge, device, dtype), check_layers(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
+        check_nothing(judge, device, dtype), check_layer_refused(judge, case)
         check_multiprocessors(judge, case), check_checkpoint(judge, case)
         if codes:
             check_checkpoint(judge, Layer(device, dtype, (40, 64, 32, 6, 2), True))
