@@ -44,6 +44,13 @@ def is_view(array):
     return array.device.type == "cpu" or (array.data_ptr() % 16 == 0 and all(stride % 8 == 0 for stride in (*apart, row)))
 
 
+def aligned(array):
+    """An operand, copied where on a GPU its first element is at no place of 16 bytes: a slice of choices' weights may begin anywhere."""
+    if array is None or array.device.type == "cpu" or array.data_ptr() % 16 == 0:
+        return array
+    return array.clone(memory_format=torch.contiguous_format)
+
+
 def _strides(**arrays):
     """From row to row, and of three dimensions from expert to expert; nothing of what is packed."""
     said = {}
@@ -61,6 +68,7 @@ def run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
     if dtype not in _ELEMENTS:
         raise ValueError(f"{dtype}; bfloat16 or float16, on a CPU also float32, would be right")
     views = ()
+    operands = tuple(aligned(a) for a in operands)
     if operation in _PRODUCTS:
         operands = (*(a if is_view(a) else a.contiguous() for a in operands[:2]), *operands[2:])
         result = results[1] if operation in ("up", "down_gradient") or results[0] is None else results[0]

@@ -79,7 +79,8 @@ def check_views(judge, device, dtype):
         x, dy = (numbers(43, n, dtype=dtype, device=device, grad=False) for n in (64, 48))
         w = numbers(3, *((48, 64) if transposed else (64, 48)), dtype=dtype, device=device, grad=False)
         side_by_side = apart(w.transpose(0, 1).contiguous(), 16).transpose(0, 1)
-        for name, wx, ww, wdy in (("rows apart", apart(x, 32), apart(apart(w, 16), 2, 1), apart(dy, 16)),
+        behind = lambda a: torch.cat([a.new_zeros(1), a.flatten()])[1:].view(a.shape)  # noqa: E731
+        for name, wx, ww, wdy in (("contiguous, no place of 16 bytes", behind(x), behind(w), behind(dy)), ("rows apart", apart(x, 32), apart(apart(w, 16), 2, 1), apart(dy, 16)),
                                   ("experts side by side", x, side_by_side, dy), ("a stride of 0", x, w, dy[:1].expand(43, 48)),
                                   ("no place of 16 bytes", apart(x, 2), apart(w, 6), apart(dy, 2)),
                                   ("columns apart", apart(x.t().contiguous(), 8).t(), w, dy)):
@@ -104,8 +105,11 @@ def check_views(judge, device, dtype):
 
 
 def check_layer_views(judge, case):
-    """A layer whose arrays are views, main gradients among them."""
+    """A layer whose arrays are views, main gradients among them; and of some tokens, whose choices and weights begin anywhere."""
+    part = slice(1, 8)
+    half = spillway_torch.experts(case.x[part], case.expert[part], case.weight[part], case.w_up, case.w_down, transposed=case.transposed)
     plain = case.got()
+    judge.holds("experts of some tokens", torch.equal(half, plain[0][part]))
     packed = case.x, case.w_up, case.w_down, case.dy
     case.x, case.w_up, case.w_down = (apart(a.detach(), 16).requires_grad_() for a in packed[:3])
     case.dy = apart(case.dy, 8)
