@@ -10,6 +10,7 @@
 
 spw_emulate_absent() {
     command -v "${SPW_CLANG:-clang++-22}" >/dev/null || { echo "AMD code not executed: ${SPW_CLANG:-clang++-22} is absent"; return 0; }
+    "${SPW_PYTHON:-python3}" -c 'import numpy' 2>/dev/null || { echo "AMD code not executed: ${SPW_PYTHON:-python3} has no numpy; SPW_PYTHON names another"; return 0; }
     [ -z "${TINYGRAD:-}" ] || return 1
     echo "AMD code not executed: TINYGRAD does not name a clone of tinygrad (docs/validation_gpu.md says which commit)"
 }
