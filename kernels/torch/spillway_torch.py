@@ -15,6 +15,7 @@ import typing
 import torch
 
 from spillway_torch_call import expect, is_view, register, run, widths  # noqa: F401: register is for those who import this
+from spillway_torch_models import computes_as_known, experts_of
 
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
@@ -411,43 +412,10 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
-_GATES = {"SiLU": "swiglu", "SiLUActivation": "swiglu", "GELUTanh": "geglu", "ReLUSquaredActivation": "relu2"}
-
-
-def _activation_of(module):
-    """Of an experts module of transformers, keywords of `experts`; None: another one."""
-    act = getattr(module, "act_fn", None)
-    if act is None and all(hasattr(module, name) for name in ("alpha", "limit", "gate_up_proj_bias", "down_proj_bias")):
-        return {"interleaved": True, "limit": float(module.limit), "alpha": float(module.alpha)}  # gpt-oss
-    if act is torch.nn.functional.silu:
-        return {}
-    name = _GATES.get(type(act).__name__)
-    if isinstance(act, torch.nn.GELU) and act.approximate == "tanh":
-        name = "geglu"
-    return None if name is None else {"activation": name}
-
-
-def _experts_of(module):
-    """Arrays and keywords with which `experts` computes what `module` does; None where it is no experts module that it knows."""
-    keywords = _activation_of(module)
-    single = keywords is not None and keywords.get("activation") == "relu2"
-    first = "up_proj" if single else "gate_up_proj"
-    up, down = getattr(module, first, None), getattr(module, "down_proj", None)
-    if keywords is None or not all(isinstance(w, torch.Tensor) and w.dim() == 3 for w in (up, down)):
-        return None
-    columns = 1 if single else 2
-    # Shapes say which way gate and up lie, but not where there is one matrix: there transformers' mark does, which is the opposite of ours.
-    for transposed in (not getattr(module, "is_transposed", False),) if single else (True, False):
-        (hidden, wide), (ffn, back) = widths(up, transposed), widths(down, transposed)
-        if wide == columns * ffn and back == hidden and up.shape[0] == down.shape[0]:
-            return first, {**keywords, "transposed": transposed}
-    return None
-
-
 def _forward_by(experts_):
     """An experts module's forward, by `experts` of here or of spillway_torch_float8. A bias that is None is not spoken of."""
     def forward(self, hidden_states, top_k_index, top_k_weights):
-        first, keywords = _experts_of(self)
+        first, keywords = experts_of(self)
         for name, where in (("b_up", first + "_bias"), ("b_down", "down_proj_bias")):
             if getattr(self, where, None) is not None:
                 keywords[name] = getattr(self, where)
@@ -459,12 +427,14 @@ def _forward_by(experts_):
 
 def use(model, by=experts):
     """Lets every module of `model` that holds experts as transformers does (gate_up_proj [experts, 2 ffn, hidden] or [experts, hidden, 2 ffn],
-    down_proj, SiLU or GELU by tanh; gpt-oss; up_proj and squared ReLU; called with tokens, choices and weights) compute by `experts`.
-    Returns how many; ValueError where there is none."""
-    found = [module for module in model.modules() if _experts_of(module)]
+    down_proj, SiLU or GELU by tanh; gpt-oss; up_proj and squared ReLU; called with tokens, choices and weights) compute by `experts`. Others
+    are left alone, among them those that compute something else beside (spillway_torch_models.py). Returns how many; ValueError where there is
+    none."""
+    found = [module for module in model.modules() if experts_of(module) and computes_as_known(module, experts_of(module)[1])]
     if not found:
-        raise ValueError("no module with gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn] and an activation of "
-                         f"{', '.join(_ACTIVATIONS)}")
+        others = sorted({type(module).__name__ for module in model.modules() if experts_of(module)})
+        raise ValueError("no module with gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn], an activation of "
+                         f"{', '.join(_ACTIVATIONS)} and nothing else" + (f"; {', '.join(others)} computes more" if others else ""))
     for module in found:
         module.forward = types.MethodType(_forward_by(by), module)
     return len(found)

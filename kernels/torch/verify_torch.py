@@ -18,7 +18,8 @@ import torch.utils.checkpoint
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import spillway_torch
 import spillway_torch_float8
-from case_torch import ACTIVATIONS, PARTS, Case, wanted_experts
+import spillway_torch_models
+from case_torch import ACTIVATIONS, PARTS, Case, activate, wanted_experts
 from judge_torch import Judge, copies, numbers, refuses, share_of, wanted_gemm
 from verify_torch_float8 import Layer, check_float8, check_float8_operators, check_layers
 
@@ -244,7 +245,34 @@ def check_use(judge, device, dtype):
         not in_codes(device, dtype) or torch.equal(plain(case.x, case.expert, case.weight), case.call())))
     refuses(judge, "fp8 of experts with biases", "experts without", lambda: spillway_torch_float8.use(biased))
     model[1].act_fn = torch.nn.ReLU()
-    judge.holds("use leaves another activation", spillway_torch._experts_of(model[1]) is None)
+    judge.holds("use leaves another activation", spillway_torch_models.experts_of(model[1]) is None)
+
+
+class SortedExperts(Experts):
+    """As Llama 4's, which are called with rows by experts."""
+
+    def forward(self, hidden_states):
+        return hidden_states
+
+
+def check_others(judge, device, dtype):
+    """Experts that compute something beside are not swapped, as classes of transformers do that have the known matrices."""
+    def experts(kind=Experts, biased=False, **beside):
+        module = kind(Case(device, dtype, (8, 16, 8, 3, 2), not biased, activation={"interleaved": True} if biased else None, biased=biased))
+        for name, what in beside.items():
+            setattr(module, name, what)
+        return module
+
+    silu, oss = torch.nn.functional.silu, {"biased": True, "act_fn": None, "limit": 7.0, "alpha": 1.702}
+    gate = lambda h: silu(h.chunk(2, 1)[0]) * h.chunk(2, 1)[1]  # noqa: E731
+    limited = lambda h: silu(h.chunk(2, 1)[0].clamp(max=7)) * h.chunk(2, 1)[1].clamp(-7, 7)  # noqa: E731: as DeepSeek-V4's
+    for name, module in (("a gate with a limit", experts(_apply_gate=limited)), ("a norm behind", experts(norm=torch.nn.LayerNorm(16))),
+                         ("a scale", experts(scale=torch.nn.Parameter(torch.ones(3)))), ("rows by experts", experts(SortedExperts)),
+                         ("gpt-oss' gate side by side", experts(_apply_gate=lambda h: activate(h, limit=7.0), **oss))):
+        refuses(judge, f"experts with {name}", "computes more", lambda module=module: spillway_torch.use(module))
+    for name, module in (("the usual gate", experts(_apply_gate=gate)),
+                         ("gpt-oss' gate", experts(_apply_gate=lambda h: activate(h, interleaved=True, limit=7.0), **oss))):
+        judge.holds(f"experts with {name} are used", spillway_torch.use(module) == 1)
 
 
 def check_transformers(judge, device, dtype):
@@ -443,7 +471,7 @@ def main():
         if codes:
             check_float8_operators(judge, device, dtype), check_layers(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
-        check_nothing(judge, device, dtype), check_layer_refused(judge, case)
+        check_nothing(judge, device, dtype), check_layer_refused(judge, case), check_others(judge, device, dtype)
         check_multiprocessors(judge, case), check_checkpoint(judge, case)
         if codes:
             check_checkpoint(judge, Layer(device, dtype, (40, 64, 32, 6, 2), True))
