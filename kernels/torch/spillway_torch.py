@@ -229,14 +229,16 @@ class _Layer:
         return d_weight
 
     def backward(self, dy, weight, h, d_up, d_down):
-        """dx, d_weight and d_b_up, which is empty without a bias; d_up and d_down are written, or grow."""
+        """dx, d_weight and d_b_up, which is empty without a bias; d_up and d_down are written, or grow, or are None: of frozen weights."""
         d_h, act = torch.empty_like(h), h.new_empty(self.rows, self.ffn)
         row_sum = h.new_empty(-(-self.ffn // _ROW_SUM_TILE), self.rows, dtype=torch.float32)
         dy_rows, x_rows = self.by_row(dy), self.by_row(self.x)
         self.run("down_gradient", (dy_rows, self.w_down, self.offset, self.assignment, h, weight), (d_h, act, row_sum), self.w_down,
                  gathers=int(self.gathers), **self.activation.sizes())
-        self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), _into(d_down), self.w_down, gathers=2 * self.gathers)
-        self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), _into(d_up), self.w_up, gathers=int(self.gathers))
+        if d_down is not None:
+            self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), _into(d_down), self.w_down, gathers=2 * self.gathers)
+        if d_up is not None:
+            self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), _into(d_up), self.w_up, gathers=int(self.gathers))
         dx_rows = h.new_empty(self.rows, self.hidden)
         self.run("input_gradient", (d_h, self.w_up, self.offset), (dx_rows,), self.w_up)
         return self.by_token(dx_rows), self.by_choice(row_sum, weight), self.bias_gradient(d_h)
@@ -284,11 +286,16 @@ def _(x, weight, w_up, w_down, b_up, row, assignment, offset, codes, main_up, ma
 
 @torch.library.custom_op("spillway::experts_backward", mutates_args=())
 def _experts_backward(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE, row: _TENSOR,
-                      assignment: _TENSOR, offset: _TENSOR, codes: _ARRAYS, transposed: bool, gathers: bool,
-                      activation: _NUMBERS) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR, _TENSOR]:
-    d_up, d_down = w_up.new_empty(w_up.shape), w_down.new_empty(w_down.shape)
+                      assignment: _TENSOR, offset: _TENSOR, codes: _ARRAYS, transposed: bool, gathers: bool, activation: _NUMBERS,
+                      d_up: bool = True, d_down: bool = True) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR, _TENSOR]:
+    """d_up, d_down: whether the weights' gradients are wanted; one that is not has no elements."""
+    wanted = _weight_gradients(w_up, w_down, d_up, d_down)
     layer = _layer_of(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation=activation, codes=codes)
-    return *layer.backward(dy, weight, h, d_up, d_down), d_up, d_down
+    return *layer.backward(dy, weight, h, *(d_w if want else None for d_w, want in zip(wanted, (d_up, d_down)))), *wanted
+
+
+def _weight_gradients(w_up, w_down, *wanted):
+    return tuple(w.new_empty(w.shape if want else (0,)) for w, want in zip((w_up, w_down), wanted))
 
 
 def _empty_bias(b_up, x):
@@ -296,9 +303,8 @@ def _empty_bias(b_up, x):
 
 
 @_experts_backward.register_fake
-def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, codes, transposed, gathers, activation):
-    return (x.new_empty(x.shape), torch.empty_like(weight), _empty_bias(b_up, x), w_up.new_empty(w_up.shape),
-            w_down.new_empty(w_down.shape))
+def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, codes, transposed, gathers, activation, d_up=True, d_down=True):
+    return x.new_empty(x.shape), torch.empty_like(weight), _empty_bias(b_up, x), *_weight_gradients(w_up, w_down, d_up, d_down)
 
 
 @torch.library.custom_op("spillway::experts_backward_add", mutates_args=("main_up", "main_down"))
@@ -327,7 +333,9 @@ def _experts_gradient(ctx, dy, _):
     kept, codes = saved[:9], list(saved[9:])
     arguments = (dy, *kept, codes, ctx.transposed, ctx.gathers, ctx.activation)
     if ctx.main is None:
-        dx, d_weight, d_bias, *d_w = _experts_backward(*arguments)
+        wanted = ctx.needs_input_grad[2:4]
+        dx, d_weight, d_bias, *d_w = _experts_backward(*arguments, *wanted)
+        d_w = [d if want else None for d, want in zip(d_w, wanted)]
     else:
         dx, d_weight, d_bias, *d_w = *_experts_backward_add(*arguments, *ctx.main), None, None
     return dx, d_weight, *d_w, d_bias if kept[5] is not None else None, *[None] * 3, [None] * len(codes), *[None] * 5
