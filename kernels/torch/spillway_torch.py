@@ -14,7 +14,7 @@ import typing
 
 import torch
 
-from spillway_torch_call import expect, is_view, register, run, widths  # noqa: F401: register is for those who import this
+from spillway_torch_call import ELEMENTS, expect, is_view, register, run, widths  # noqa: F401: register is for those who import this
 from spillway_torch_models import computes_as_known, experts_of
 
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
@@ -371,9 +371,18 @@ def _expect_layer(x, expert, weight, w_up, w_down, main_grads):
     return tuple(main_grads)
 
 
+def _as_autocast(*arrays):
+    """What is multiplied, in the type that torch.autocast asks for where it is on."""
+    kind = arrays[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return arrays
+    return tuple(a if a is None or a.dtype not in ELEMENTS else a.to(torch.get_autocast_dtype(kind)) for a in arrays)
+
+
 def _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, gathers, numbers, codes=()):
     """The layer but for b_down; choices and weights too, as operators take them."""
     main = _expect_layer(x, expert, weight, w_up, w_down, main_grads)
+    x, w_up, w_down, b_up = _as_autocast(x, w_up, w_down, b_up)
     experts_, tokens = w_up.shape[0], x.shape[0]
     expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
     weight = weight.to(torch.float32).contiguous()
@@ -386,10 +395,12 @@ def _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, g
 
 def _with_bias(y, expert, weight, b_down, experts_):
     """y and each choice's weight times its expert's bias, a product of [tokens, experts] by PyTorch."""
+    b_down, = _as_autocast(b_down)
     expect(b_down, (experts_, y.shape[1]), "b_down", y.dtype)
     share = torch.zeros(y.shape[0], b_down.shape[0], dtype=torch.float32, device=y.device)
     share = share.scatter_add(1, expert.clamp(min=0).long(), torch.where(expert < 0, 0, weight))
-    return (y.float() + share @ b_down.float()).to(y.dtype)
+    with torch.autocast(y.device.type, enabled=False):
+        return (y.float() + share @ b_down.float()).to(y.dtype)
 
 
 def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activation="swiglu", interleaved=False, limit=None, alpha=1.702,
@@ -413,6 +424,7 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
     returns  [tokens, hidden]; gradients of x, weight, w_up, w_down, b_up and b_down
 
     x, w_up, w_down, the gradient of the result and main_grads may be views as grouped_gemm takes them; other main_grads are refused.
+    Under torch.autocast x, weights and biases are cast, as operands of torch's own products are.
     """
     numbers = _activation_numbers(activation, interleaved, limit, alpha, multiprocessors)
     y, expert, weight = _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, gathers, numbers)

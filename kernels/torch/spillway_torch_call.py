@@ -7,7 +7,7 @@ _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "do
                "float8_rows", "float8_weights", "float8_product", "float8_weight_gradient", "float8_activation", "float8_slopes")
 _PRODUCTS = ("forward", "input_gradient", "weight_gradient", "up", "down_gradient")  # first two operands and a result may be views
 _PLAIN = _PRODUCTS[:3]
-_ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # by their numbers in the entry
+ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # by their numbers in the entry
 _library = None
 
 
@@ -65,7 +65,7 @@ def _strides(**arrays):
 def run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
     if _library is None:
         raise RuntimeError("no library; spillway_torch.register(\"libspillway_torch.so\") first would be right")
-    if dtype not in _ELEMENTS:
+    if dtype not in ELEMENTS:
         raise ValueError(f"{dtype}; bfloat16 or float16, on a CPU also float32, would be right")
     views = ()
     operands = tuple(aligned(a) for a in operands)
@@ -83,7 +83,7 @@ def run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
         if not taken or (array is not None and array.device != device):
             raise ValueError(f"an array of {tuple(array.shape)} on {array.device} with strides {array.stride()}; contiguous on {device} "
                              "would be right")
-    call = _Call(operation=_OPERATIONS.index(operation), device=-1, element=_ELEMENTS.index(dtype), **sizes)
+    call = _Call(operation=_OPERATIONS.index(operation), device=-1, element=ELEMENTS.index(dtype), **sizes)
     call.operand = (ctypes.c_void_p * 6)(*(None if a is None else a.data_ptr() for a in operands))
     call.result = (ctypes.c_void_p * 5)(*(None if a is None else a.data_ptr() for a in results))
     if device.type == "cpu":

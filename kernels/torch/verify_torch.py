@@ -159,6 +159,21 @@ def check_checkpoint(judge, case):
             judge.holds(f"{case.name} under a checkpoint{', reentrant' * reentrant}: {part}", torch.equal(one, other))
 
 
+def check_autocast(judge, case):
+    """fp32 weights under torch.autocast: what their rounded ones give, gradients in fp32."""
+    kind, wide = case.x.device.type, type(case).__new__(type(case))
+    wide.__dict__ = {**case.__dict__, **{n: getattr(case, n).detach().float().requires_grad_() for n in ("x", "weight", "w_up", "w_down")}}
+    wide.biases = {n: b.detach().float().requires_grad_() for n, b in case.biases.items()}
+
+    def call():
+        with torch.autocast(kind, dtype=case.dtype):
+            return wide.call()
+
+    for part, one, other in zip(PARTS, case.got(), wide.got(call)):
+        judge.holds(f"{case.name} under autocast: {part}", torch.equal(one.float(), other.float()) and
+                    other.dtype == (case.dtype if part == "y" else torch.float32))
+
+
 def check_frozen(judge, case):
     """Gradients of the others are the same bits where some are not wanted; of weights that are frozen no product makes any."""
     eager, counted = case.got(), []
@@ -380,6 +395,8 @@ def main():
         check_nothing(judge, device, dtype), check_layer_refused(judge, case), check_others(judge, device, dtype)
         for either in [case] + [Layer(device, dtype, (40, 64, 32, 6, 2), True)] * codes:
             check_checkpoint(judge, either), check_frozen(judge, either)
+            if dtype is not torch.float32:
+                check_autocast(judge, either)
         check_multiprocessors(judge, case)
         check_views(judge, device, dtype), check_layer_views(judge, case)
         if dtype is torch.float16:
