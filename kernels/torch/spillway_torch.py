@@ -9,6 +9,7 @@
 
 docs/torch.md says what is fused, what it costs and where it ran.
 """
+import contextlib
 import types
 import typing
 
@@ -371,10 +372,15 @@ def _expect_layer(x, expert, weight, w_up, w_down, main_grads):
     return tuple(main_grads)
 
 
+def _autocasts(kind):
+    """Of a device; a meta array, which has shapes alone, is on none that torch.autocast knows."""
+    return kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
+
+
 def _as_autocast(*arrays):
     """What is multiplied, in the type that torch.autocast asks for where it is on."""
     kind = arrays[0].device.type
-    if not torch.is_autocast_enabled(kind):
+    if not _autocasts(kind):
         return arrays
     return tuple(a if a is None or a.dtype not in ELEMENTS else a.to(torch.get_autocast_dtype(kind)) for a in arrays)
 
@@ -399,7 +405,8 @@ def _with_bias(y, expert, weight, b_down, experts_):
     expect(b_down, (experts_, y.shape[1]), "b_down", y.dtype)
     share = torch.zeros(y.shape[0], b_down.shape[0], dtype=torch.float32, device=y.device)
     share = share.scatter_add(1, expert.clamp(min=0).long(), torch.where(expert < 0, 0, weight))
-    with torch.autocast(y.device.type, enabled=False):
+    kind = y.device.type
+    with torch.autocast(kind, enabled=False) if _autocasts(kind) else contextlib.nullcontext():
         return (y.float() + share @ b_down.float()).to(y.dtype)
 
 

@@ -192,6 +192,13 @@ def check_frozen(judge, case):
     spillway_torch._Layer.run = original
 
 
+def check_meta(judge, case):
+    """Shapes of results of arrays that have shapes alone."""
+    arrays = {name: getattr(case, name).detach().to("meta") for name in ("x", "expert", "weight", "w_up", "w_down")}
+    y = spillway_torch.experts(**arrays, b_down=arrays["w_down"].new_empty(case.w_up.shape[0], case.x.shape[1]), transposed=case.transposed)
+    judge.holds(f"meta arrays: {y.shape}", y.shape == case.x.shape and y.dtype == case.dtype)
+
+
 def check_multiprocessors(judge, case):
     """The same bits on some of them; on a CPU there are none to count."""
     for number in (1, 7, 100):
@@ -397,7 +404,7 @@ def main():
             check_checkpoint(judge, either), check_frozen(judge, either)
             if dtype is not torch.float32:
                 check_autocast(judge, either)
-        check_multiprocessors(judge, case)
+        check_multiprocessors(judge, case), check_meta(judge, case)
         check_views(judge, device, dtype), check_layer_views(judge, case)
         if dtype is torch.float16:
             check_fp16(judge, device)
