@@ -3,6 +3,7 @@
 #     TINYGRAD=<clone of tinygrad> bash kernels/emulate/emulate.sh [gfx942 gfx950] [--only NAME]      every kernel, launched by Python
 #     TINYGRAD=... bash kernels/emulate/emulate.sh --host [gfx942 gfx950] [-- ARGUMENT...]            host code too: spillway-verify
 #     TINYGRAD=... bash kernels/emulate/emulate.sh --jax [gfx942 gfx950]                              the calls for JAX; SPW_JAX_INCLUDE or jaxlib
+#     TINYGRAD=... bash kernels/emulate/emulate.sh --torch [gfx942 gfx950]                            the entry of PyTorch's operators
 #     bash kernels/emulate/emulate.sh --host-check                                                    the host path, in seconds
 # --host runs spillway-verify with the arguments, or `small` and `--ranks 2 --phases`. --host-check runs what needs no emulator, and one small
 # kernel where TINYGRAD is. Needs clang-22, lld-22, python3 with numpy (SPW_PYTHON names another python3), for host code HIP's headers
@@ -10,6 +11,7 @@
 
 spw_emulate_absent() {
     command -v "${SPW_CLANG:-clang++-22}" >/dev/null || { echo "AMD code not executed: ${SPW_CLANG:-clang++-22} is absent"; return 0; }
+    "${SPW_PYTHON:-python3}" -c 'import numpy' 2>/dev/null || { echo "AMD code not executed: ${SPW_PYTHON:-python3} has no numpy; SPW_PYTHON names another"; return 0; }
     [ -z "${TINYGRAD:-}" ] || return 1
     echo "AMD code not executed: TINYGRAD does not name a clone of tinygrad (docs/validation_gpu.md says which commit)"
 }
@@ -41,6 +43,14 @@ spw_emulate_jax() {
     spw_jax_amd || return
     for target in ${*:-gfx942 gfx950}; do
         spw_emulate_program "$target" "${SPW_PYTHON:-python3}" kernels/emulate/emulate_jax.py "$SPW_KERNELS_BUILD/libspillway_jax_amd.so" || return 1
+    done
+}
+
+spw_emulate_torch() {
+    spw_emulate_absent && return 77
+    spw_torch_amd || return
+    for target in ${*:-gfx942 gfx950}; do
+        spw_emulate_program "$target" "${SPW_PYTHON:-python3}" kernels/emulate/emulate_torch.py "$SPW_KERNELS_BUILD/libspillway_torch_amd.so" || return 1
     done
 }
 
@@ -82,6 +92,7 @@ spw_emulate() {
     --host) shift && spw_emulate_host "$@" ;;
     --host-check) spw_emulate_host_check ;;
     --jax) shift && spw_emulate_jax "$@" ;;
+    --torch) shift && spw_emulate_torch "$@" ;;
     *)
         spw_emulate_absent && return 77
         spw_kernels_code_objects gfx942 gfx950 || return 1

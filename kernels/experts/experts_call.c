@@ -1,5 +1,9 @@
 #include "kernels/experts/experts_call.h"
 
+#include "base/memory.h"
+
+#include <stdint.h>
+
 /* What each operation may leave out, as bits: operands, then results; and how many of each it has. */
 typedef struct places {
     const char *name;
@@ -21,6 +25,24 @@ static const places places_of[SPW_EXPERTS_OPERATIONS] = {
     [SPW_EXPERTS_FLOAT8_ACTIVATION] = {"fp8 of an activation", 5, 13u << 1, 5, 31},
     [SPW_EXPERTS_FLOAT8_SLOPES] = {"fp8 of an activation's gradient", 5, 0, 4, 15},
 };
+
+/* Rows and choices are counted in int32, and no product of sizes wraps. */
+static spw_status check_sizes(const spw_experts_call *c) {
+    const size_t most = INT32_MAX, all[] = {c->experts, c->rows, c->in, c->out, c->tokens, c->top_k};
+    size_t choices = 0, weights = 0;
+    bool good = spw_mul_size(c->tokens, c->top_k, &choices) && choices <= most;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) good = good && all[i] <= most;
+    if (!good || !spw_mul_size(c->experts, c->in * c->out, &weights) || weights > SIZE_MAX / sizeof(double))
+        return spw_fail(
+            SPW_EARG,
+            "%s: %zu experts of %zu x %zu, %zu rows, %zu tokens, top-%zu: each below 2^31, and so "
+            "many choices, would be right",
+            places_of[c->operation].name, c->experts, c->in, c->out, c->rows, c->tokens, c->top_k);
+    if (c->operation == SPW_EXPERTS_PLAN && c->rows != choices)
+        return spw_fail(SPW_EARG, "plan: %zu rows of %zu tokens, top-%zu; %zu would be right", c->rows,
+                        c->tokens, c->top_k, choices);
+    return SPW_OK;
+}
 
 static spw_status check_activation(const spw_experts_call *c) {
     if (c->activation < 0 || c->activation >= SPW_EXPERTS_ACTIVATIONS)
@@ -57,10 +79,15 @@ static spw_status check_float8(const spw_experts_call *c) {
     return SPW_OK;
 }
 
+static const size_t STRIDE_MAX = ((size_t)1 << 40) - 1;
+
 /* Of which operations arrays may have strides; what is right is checked where they are read. */
 static spw_status check_strides(const spw_experts_call *c) {
     const spw_gemm_strides s = c->stride;
     const bool product = c->operation >= SPW_EXPERTS_FORWARD && c->operation <= SPW_EXPERTS_DOWN_GRADIENT;
+    if ((s.left | s.right | s.result | s.expert | s.h | s.d_h) > STRIDE_MAX)
+        return spw_fail(SPW_EARG, "%s: strides of %zu, %zu, %zu, %zu, %zu, %zu; below 2^40 would be right",
+                        places_of[c->operation].name, s.left, s.right, s.result, s.expert, s.h, s.d_h);
     if (product || (s.left | s.right | s.result | s.expert | s.h | s.d_h) == 0) return SPW_OK;
     return spw_fail(SPW_EARG, "%s of an array with a stride; packed ones would be right",
                     places_of[c->operation].name);
@@ -91,7 +118,8 @@ static spw_status check_places(const spw_experts_call *c) {
     if ((c->operation == SPW_EXPERTS_WEIGHT_GRADIENT || c->operation == SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT) &&
         (c->result[0] == NULL) == (c->result[1] == NULL))
         return spw_fail(SPW_EARG, "weight gradient: either dw or main would be right");
-    spw_status status = check_strides(c);
+    spw_status status = check_sizes(c);
+    if (status == SPW_OK) status = check_strides(c);
     if (status == SPW_OK) status = check_activation(c);
     if (status == SPW_OK && is_float8(c->operation)) status = check_float8(c);
     return status;

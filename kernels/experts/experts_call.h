@@ -83,7 +83,8 @@ typedef struct spw_experts_call {
     void *stream; /* of a GPU, on which the call does not wait */
 } spw_experts_call;
 
-/* SPW_EARG says what was wrong; SPW_EDEVICE: no such GPU, or it has no such kernel. */
+/* Sizes are below 2^31, tokens times top_k among them, strides below 2^40. SPW_EARG says what was wrong; SPW_EDEVICE: no such GPU,
+ * or it has no such kernel. */
 SPW_MUST_CHECK spw_status spw_experts_run(const spw_experts_call *call);
 
 /* Private to kernels/experts. */

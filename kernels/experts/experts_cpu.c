@@ -144,13 +144,20 @@ static spw_status plan(const spw_experts_call *c) {
     return SPW_OK;
 }
 
-static spw_status combine(const spw_experts_call *c) {
+static spw_status check_row(const spw_experts_call *c) {
     const int32_t *row = c->operand[1];
-    const float *weight = c->operand[2];
     for (size_t i = 0; i < c->tokens * c->top_k; i++)
         if (row[i] >= 0 && (size_t)row[i] >= c->rows)
             return spw_fail(SPW_EARG, "row %d of choice %zu; below %zu would be right", (int)row[i], i,
                             c->rows);
+    return SPW_OK;
+}
+
+static spw_status combine(const spw_experts_call *c) {
+    const int32_t *row = c->operand[1];
+    const float *weight = c->operand[2];
+    const spw_status status = check_row(c);
+    if (status != SPW_OK) return status;
     for (size_t t = 0; t < c->tokens; t++)
         for (size_t i = 0; i < c->in; i++) {
             double sum = 0;
@@ -167,6 +174,8 @@ static spw_status row_sums(const spw_experts_call *c) {
     const float *part = c->operand[0];
     const int32_t *row = c->operand[1];
     float *d_weight = c->result[0];
+    const spw_status status = check_row(c);
+    if (status != SPW_OK) return status;
     for (size_t i = 0; i < c->tokens * c->top_k; i++) {
         double sum = 0;
         for (size_t p = 0; row[i] >= 0 && p < c->out; p++) sum += (double)part[p * c->rows + (size_t)row[i]];

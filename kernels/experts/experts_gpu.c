@@ -22,6 +22,10 @@ static spw_status check(const spw_experts_call *c) {
         if ((uintptr_t)c->operand[i] % ALIGNED != 0)
             return spw_fail(SPW_EARG, "operand %d lies at %p; a multiple of %d bytes would be right", i,
                             c->operand[i], ALIGNED);
+    for (int i = 0; i < SPW_EXPERTS_RESULTS; i++)
+        if ((uintptr_t)c->result[i] % ALIGNED != 0)
+            return spw_fail(SPW_EARG, "result %d lies at %p; a multiple of %d bytes would be right", i,
+                            c->result[i], ALIGNED);
     if (c->experts > most || c->rows > most || c->tokens > most || c->in > most || c->out > most)
         return spw_fail(SPW_EARG, "%zu experts, %zu rows, %zu tokens: each below 2^30 would be right",
                         c->experts, c->rows, c->tokens);

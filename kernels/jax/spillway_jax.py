@@ -1,7 +1,7 @@
 """Spillway's grouped GEMM, expert layers, dispatch and combine for JAX, as XLA custom calls with gradients.
 
     import spillway_jax
-    spillway_jax.register("libspillway_jax_gpu.so")      # or libspillway_jax_cpu.so: bash kernels/build.sh jax
+    spillway_jax.register("libspillway_jax_cuda.so")     # bash kernels/build.sh jax-cuda, jax-amd; CPUs alone: jax
 
     y = spillway_jax.grouped_gemm(x, w, group_sizes)     # jax.lax.ragged_dot
     y = spillway_jax.experts(x, expert, weight, w_up, w_down)       # a layer of experts on one device
@@ -91,6 +91,14 @@ def _no_gradient(array):
     return np.zeros(array.shape, jax.dtypes.float0)
 
 
+def _integers(array, what):
+    """As int32."""
+    array = jnp.asarray(array)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(f"{what} is {array.dtype}; integers would be right")
+    return array.astype(jnp.int32)
+
+
 # ---- grouped GEMM -----------------------------------------------------------------------------------------------------
 def grouped_gemm(x, w, group_sizes, *, transposed=False):
     """y[r] = x[r] @ w[e], where e is the expert of row r: jax.lax.ragged_dot, with gradients of x and w.
@@ -103,7 +111,7 @@ def grouped_gemm(x, w, group_sizes, *, transposed=False):
     On the GPU `in` and `out` are multiples of 8, and sizes are cut where their sum exceeds `rows`; on the CPU that is an
     error. Sharded arrays belong under shard_map: XLA would gather the operands of a custom call.
     """
-    x, w, group_sizes = _alike(x, w, jnp.asarray(group_sizes, jnp.int32))
+    x, w, group_sizes = _alike(x, w, _integers(group_sizes, "group_sizes"))
     return _grouped_gemm(x, w, group_sizes, bool(transposed))
 
 
@@ -184,7 +192,7 @@ def dispatch(x, expert, weight, *, axis, experts, rows=None):
              room is lost: received.first[-1] > C says so.
     returns  Received, Handle; gradients reach x and weight
     """
-    x, expert, weight = _alike(x, jnp.asarray(expert, jnp.int32), jnp.asarray(weight, jnp.float32))
+    x, expert, weight = _alike(x, _integers(expert, "expert"), jnp.asarray(weight, jnp.float32))
     rows = axis.ranks * x.shape[0] if rows is None else int(rows)
     out = _dispatch(x, expert, weight, axis, int(experts), rows)
     return Received(*out[:5]), Handle(out[5], out[6], out[4])
@@ -329,8 +337,7 @@ def _check_experts(x, expert, weight, w_up, w_down, b_up, b_down, between):
             raise ValueError(f"{what} is {array.dtype} {list(array.shape)}; {dimensions} dimensions of at least 1 would be right")
     if x.dtype not in (jnp.bfloat16, jnp.float16, jnp.float32):
         raise ValueError(f"x is {x.dtype}; bfloat16 or float16, on a CPU also float32, would be right")
-    if not jnp.issubdtype(expert.dtype, jnp.integer):
-        raise ValueError(f"expert is {expert.dtype}; integers would be right")
+    _integers(expert, "expert")
     experts_, (tokens, hidden), (inner, wide) = w_up.shape[0], x.shape, between.widths(w_up)
     if inner != hidden or wide % between.columns != 0:
         columns = "ffn" if between.columns == 1 else "2 ffn"

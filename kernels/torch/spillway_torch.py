@@ -9,20 +9,28 @@
 
 docs/torch.md says what is fused, what it costs and where it ran.
 """
+import contextlib
 import types
 import typing
 
 import torch
 
-from spillway_torch_call import expect, is_view, register, run, widths  # noqa: F401: register is for those who import this
+from spillway_torch_call import ELEMENTS, expect, is_view, register, run, widths  # noqa: F401: register is for those who import this
+from spillway_torch_models import computes_as_known, experts_of
 
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def _sizes(w, transposed, rows, multiprocessors):
     inner, out = widths(w, transposed)
     return {"experts": w.shape[0], "rows": rows, "in": inner, "out": out, "transposed": transposed, "multiprocessors": multiprocessors}
+
+
+def _expect_integers(array, what):
+    if array.dtype not in _INTEGERS:
+        raise ValueError(f"{what} is {array.dtype}; integers would be right")
 
 
 def _limit(multiprocessors):
@@ -100,6 +108,8 @@ def _gemm_out(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, out: torch
     inner, wide = widths(w, transposed)
     expect(x, (x.shape[0], inner), "x", w.dtype), expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
     expect(out, (x.shape[0], wide), "out", x.dtype)
+    if out.numel() and out.data_ptr() in (x.data_ptr(), w.data_ptr()):
+        raise ValueError("out is where x or w is; memory of its own would be right")
     run("forward", (x, w, offset), (out,), device=x.device, dtype=x.dtype, **_sizes(w, transposed, x.shape[0], multiprocessors))
 
 
@@ -120,7 +130,7 @@ def grouped_gemm(x, w, offset, *, transposed=False, multiprocessors=0, out=None)
 
     x, w and the gradient of the result may be views: of rows, and of matrices of experts, that lie apart. They are taken where they are
     if a row is contiguous and, on a GPU, all strides and the first element's place are multiples of 16 bytes, else copied; `out` is
-    refused.
+    refused. `out` must not overlap x or w.
     """
     if out is None:
         return _gemm(x, w, offset, bool(transposed), _limit(multiprocessors))
@@ -133,6 +143,7 @@ def grouped_gemm(x, w, offset, *, transposed=False, multiprocessors=0, out=None)
 def grouped_mm(x, w, *, offs):
     """torch.nn.functional.grouped_mm(x, w, offs=offs) of rows by experts: w is [experts, in, out], or a transposed view. Other views as
     grouped_gemm takes them."""
+    widths(w, False), _expect_integers(offs, "offs")
     offset = torch.nn.functional.pad(offs.to(torch.int32), (1, 0))
     if w.stride(2) != 1 and w.stride(1) == 1:
         return _gemm(x, w.transpose(1, 2), offset, True)
@@ -219,14 +230,16 @@ class _Layer:
         return d_weight
 
     def backward(self, dy, weight, h, d_up, d_down):
-        """dx, d_weight and d_b_up, which is empty without a bias; d_up and d_down are written, or grow."""
+        """dx, d_weight and d_b_up, which is empty without a bias; d_up and d_down are written, or grow, or are None: of frozen weights."""
         d_h, act = torch.empty_like(h), h.new_empty(self.rows, self.ffn)
         row_sum = h.new_empty(-(-self.ffn // _ROW_SUM_TILE), self.rows, dtype=torch.float32)
         dy_rows, x_rows = self.by_row(dy), self.by_row(self.x)
         self.run("down_gradient", (dy_rows, self.w_down, self.offset, self.assignment, h, weight), (d_h, act, row_sum), self.w_down,
                  gathers=int(self.gathers), **self.activation.sizes())
-        self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), _into(d_down), self.w_down, gathers=2 * self.gathers)
-        self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), _into(d_up), self.w_up, gathers=int(self.gathers))
+        if d_down is not None:
+            self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), _into(d_down), self.w_down, gathers=2 * self.gathers)
+        if d_up is not None:
+            self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), _into(d_up), self.w_up, gathers=int(self.gathers))
         dx_rows = h.new_empty(self.rows, self.hidden)
         self.run("input_gradient", (d_h, self.w_up, self.offset), (dx_rows,), self.w_up)
         return self.by_token(dx_rows), self.by_choice(row_sum, weight), self.bias_gradient(d_h)
@@ -274,11 +287,16 @@ def _(x, weight, w_up, w_down, b_up, row, assignment, offset, codes, main_up, ma
 
 @torch.library.custom_op("spillway::experts_backward", mutates_args=())
 def _experts_backward(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE, row: _TENSOR,
-                      assignment: _TENSOR, offset: _TENSOR, codes: _ARRAYS, transposed: bool, gathers: bool,
-                      activation: _NUMBERS) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR, _TENSOR]:
-    d_up, d_down = w_up.new_empty(w_up.shape), w_down.new_empty(w_down.shape)
+                      assignment: _TENSOR, offset: _TENSOR, codes: _ARRAYS, transposed: bool, gathers: bool, activation: _NUMBERS,
+                      d_up: bool = True, d_down: bool = True) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR, _TENSOR]:
+    """d_up, d_down: whether the weights' gradients are wanted; one that is not has no elements."""
+    wanted = _weight_gradients(w_up, w_down, d_up, d_down)
     layer = _layer_of(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation=activation, codes=codes)
-    return *layer.backward(dy, weight, h, d_up, d_down), d_up, d_down
+    return *layer.backward(dy, weight, h, *(d_w if want else None for d_w, want in zip(wanted, (d_up, d_down)))), *wanted
+
+
+def _weight_gradients(w_up, w_down, *wanted):
+    return tuple(w.new_empty(w.shape if want else (0,)) for w, want in zip((w_up, w_down), wanted))
 
 
 def _empty_bias(b_up, x):
@@ -286,9 +304,8 @@ def _empty_bias(b_up, x):
 
 
 @_experts_backward.register_fake
-def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, codes, transposed, gathers, activation):
-    return (x.new_empty(x.shape), torch.empty_like(weight), _empty_bias(b_up, x), w_up.new_empty(w_up.shape),
-            w_down.new_empty(w_down.shape))
+def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, codes, transposed, gathers, activation, d_up=True, d_down=True):
+    return x.new_empty(x.shape), torch.empty_like(weight), _empty_bias(b_up, x), *_weight_gradients(w_up, w_down, d_up, d_down)
 
 
 @torch.library.custom_op("spillway::experts_backward_add", mutates_args=("main_up", "main_down"))
@@ -313,10 +330,13 @@ def _experts_setup(ctx, inputs, output):
 
 
 def _experts_gradient(ctx, dy, _):
-    kept, codes = ctx.saved_tensors[:9], list(ctx.saved_tensors[9:])
+    saved = ctx.saved_tensors  # once: torch.utils.checkpoint gives them no second time
+    kept, codes = saved[:9], list(saved[9:])
     arguments = (dy, *kept, codes, ctx.transposed, ctx.gathers, ctx.activation)
     if ctx.main is None:
-        dx, d_weight, d_bias, *d_w = _experts_backward(*arguments)
+        wanted = ctx.needs_input_grad[2:4]
+        dx, d_weight, d_bias, *d_w = _experts_backward(*arguments, *wanted)
+        d_w = [d if want else None for d, want in zip(d_w, wanted)]
     else:
         dx, d_weight, d_bias, *d_w = *_experts_backward_add(*arguments, *ctx.main), None, None
     return dx, d_weight, *d_w, d_bias if kept[5] is not None else None, *[None] * 3, [None] * len(codes), *[None] * 5
@@ -336,24 +356,58 @@ def _activation_numbers(activation, interleaved, limit, alpha, multiprocessors=0
             float(_limit(multiprocessors)), float(products)]
 
 
+def _expect_layer(x, expert, weight, w_up, w_down, main_grads):
+    """What products do not see. The others' shapes are compared where they are multiplied."""
+    for what, array, shape in (("x", x, "[tokens, hidden]"), ("expert", expert, "[tokens, top_k]"), ("w_up", w_up, "[experts, .., ..]"),
+                               ("w_down", w_down, "[experts, .., ..]")):
+        if array.dim() != shape.count(",") + 1 or 0 in array.shape[array.dim() == 2 :]:
+            raise ValueError(f"{what} is {array.dtype} {tuple(array.shape)}; {shape} would be right, and only tokens may be 0")
+    _expect_integers(expert, "expert"), expect(weight, expert.shape, "weight")
+    if main_grads is None:
+        return None, None
+    if len(main_grads) != 2 or any(array is None for array in main_grads):
+        raise ValueError("main_grads other than two arrays; one like w_up and one like w_down would be right")
+    for number, (array, w) in enumerate(zip(main_grads, (w_up, w_down))):
+        expect(array, w.shape, f"main_grads[{number}]", torch.float32)
+    return tuple(main_grads)
+
+
+def _autocasts(kind):
+    """Of a device; a meta array, which has shapes alone, is on none that torch.autocast knows."""
+    return kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
+
+
+def _as_autocast(*arrays):
+    """What is multiplied, in the type that torch.autocast asks for where it is on."""
+    kind = arrays[0].device.type
+    if not _autocasts(kind):
+        return arrays
+    return tuple(a if a is None or a.dtype not in ELEMENTS else a.to(torch.get_autocast_dtype(kind)) for a in arrays)
+
+
 def _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, gathers, numbers, codes=()):
     """The layer but for b_down; choices and weights too, as operators take them."""
+    main = _expect_layer(x, expert, weight, w_up, w_down, main_grads)
+    x, w_up, w_down, b_up = _as_autocast(x, w_up, w_down, b_up)
     experts_, tokens = w_up.shape[0], x.shape[0]
     expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
     weight = weight.to(torch.float32).contiguous()
     if tokens == 0:  # a rank to which nothing came: one token that chose nobody
         x, expert, weight = (torch.nn.functional.pad(a, (0, 0, 0, 1), value=by) for a, by in ((x, 0), (expert, -1), (weight, 0)))
     choice = _plan(expert, experts_)
-    y = _experts(x, weight, w_up, w_down, b_up, *choice, list(codes), *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
+    y = _experts(x, weight, w_up, w_down, b_up, *choice, list(codes), *main, bool(transposed), bool(gathers), numbers)[0]
     return (y, expert, weight) if tokens else (y[:0], expert[:0], weight[:0])
 
 
-def _with_bias(y, expert, weight, b_down):
+def _with_bias(y, expert, weight, b_down, experts_):
     """y and each choice's weight times its expert's bias, a product of [tokens, experts] by PyTorch."""
-    expect(b_down, (b_down.shape[0], y.shape[1]), "b_down", y.dtype)
+    b_down, = _as_autocast(b_down)
+    expect(b_down, (experts_, y.shape[1]), "b_down", y.dtype)
     share = torch.zeros(y.shape[0], b_down.shape[0], dtype=torch.float32, device=y.device)
     share = share.scatter_add(1, expert.clamp(min=0).long(), torch.where(expert < 0, 0, weight))
-    return (y.float() + share @ b_down.float()).to(y.dtype)
+    kind = y.device.type
+    with torch.autocast(kind, enabled=False) if _autocasts(kind) else contextlib.nullcontext():
+        return (y.float() + share @ b_down.float()).to(y.dtype)
 
 
 def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activation="swiglu", interleaved=False, limit=None, alpha=1.702,
@@ -377,50 +431,18 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
     returns  [tokens, hidden]; gradients of x, weight, w_up, w_down, b_up and b_down
 
     x, w_up, w_down, the gradient of the result and main_grads may be views as grouped_gemm takes them; other main_grads are refused.
+    Under torch.autocast x, weights and biases are cast, as operands of torch's own products are.
     """
     numbers = _activation_numbers(activation, interleaved, limit, alpha, multiprocessors)
     y, expert, weight = _by_experts(x, expert, weight, w_up, w_down, b_up, main_grads, transposed, gathers, numbers)
-    return y if b_down is None else _with_bias(y, expert, weight, b_down)
+    return y if b_down is None else _with_bias(y, expert, weight, b_down, w_up.shape[0])
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
-_GATES = {"SiLU": "swiglu", "SiLUActivation": "swiglu", "GELUTanh": "geglu", "ReLUSquaredActivation": "relu2"}
-
-
-def _activation_of(module):
-    """Of an experts module of transformers, keywords of `experts`; None: another one."""
-    act = getattr(module, "act_fn", None)
-    if act is None and all(hasattr(module, name) for name in ("alpha", "limit", "gate_up_proj_bias", "down_proj_bias")):
-        return {"interleaved": True, "limit": float(module.limit), "alpha": float(module.alpha)}  # gpt-oss
-    if act is torch.nn.functional.silu:
-        return {}
-    name = _GATES.get(type(act).__name__)
-    if isinstance(act, torch.nn.GELU) and act.approximate == "tanh":
-        name = "geglu"
-    return None if name is None else {"activation": name}
-
-
-def _experts_of(module):
-    """Arrays and keywords with which `experts` computes what `module` does; None where it is no experts module that it knows."""
-    keywords = _activation_of(module)
-    single = keywords is not None and keywords.get("activation") == "relu2"
-    first = "up_proj" if single else "gate_up_proj"
-    up, down = getattr(module, first, None), getattr(module, "down_proj", None)
-    if keywords is None or not all(isinstance(w, torch.Tensor) and w.dim() == 3 for w in (up, down)):
-        return None
-    columns = 1 if single else 2
-    # Shapes say which way gate and up lie, but not where there is one matrix: there transformers' mark does, which is the opposite of ours.
-    for transposed in (not getattr(module, "is_transposed", False),) if single else (True, False):
-        (hidden, wide), (ffn, back) = widths(up, transposed), widths(down, transposed)
-        if wide == columns * ffn and back == hidden and up.shape[0] == down.shape[0]:
-            return first, {**keywords, "transposed": transposed}
-    return None
-
-
 def _forward_by(experts_):
     """An experts module's forward, by `experts` of here or of spillway_torch_float8. A bias that is None is not spoken of."""
     def forward(self, hidden_states, top_k_index, top_k_weights):
-        first, keywords = _experts_of(self)
+        first, keywords = experts_of(self)
         for name, where in (("b_up", first + "_bias"), ("b_down", "down_proj_bias")):
             if getattr(self, where, None) is not None:
                 keywords[name] = getattr(self, where)
@@ -432,12 +454,14 @@ def _forward_by(experts_):
 
 def use(model, by=experts):
     """Lets every module of `model` that holds experts as transformers does (gate_up_proj [experts, 2 ffn, hidden] or [experts, hidden, 2 ffn],
-    down_proj, SiLU or GELU by tanh; gpt-oss; up_proj and squared ReLU; called with tokens, choices and weights) compute by `experts`.
-    Returns how many; ValueError where there is none."""
-    found = [module for module in model.modules() if _experts_of(module)]
+    down_proj, SiLU or GELU by tanh; gpt-oss; up_proj and squared ReLU; called with tokens, choices and weights) compute by `experts`. Others
+    are left alone, among them those that compute something else beside (spillway_torch_models.py). Returns how many; ValueError where there is
+    none."""
+    found = [module for module in model.modules() if experts_of(module) and computes_as_known(module, experts_of(module)[1])]
     if not found:
-        raise ValueError("no module with gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn] and an activation of "
-                         f"{', '.join(_ACTIVATIONS)}")
+        others = sorted({type(module).__name__ for module in model.modules() if experts_of(module)})
+        raise ValueError("no module with gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn], an activation of "
+                         f"{', '.join(_ACTIVATIONS)} and nothing else" + (f"; {', '.join(others)} computes more" if others else ""))
     for module in found:
         module.forward = types.MethodType(_forward_by(by), module)
     return len(found)

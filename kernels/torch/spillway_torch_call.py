@@ -6,7 +6,8 @@ import torch
 _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums",
                "float8_rows", "float8_weights", "float8_product", "float8_weight_gradient", "float8_activation", "float8_slopes")
 _PRODUCTS = ("forward", "input_gradient", "weight_gradient", "up", "down_gradient")  # first two operands and a result may be views
-_ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # by their numbers in the entry
+_PLAIN = _PRODUCTS[:3]
+ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # by their numbers in the entry
 _library = None
 
 
@@ -43,6 +44,13 @@ def is_view(array):
     return array.device.type == "cpu" or (array.data_ptr() % 16 == 0 and all(stride % 8 == 0 for stride in (*apart, row)))
 
 
+def aligned(array):
+    """An operand, copied where on a GPU its first element is at no place of 16 bytes: a slice of choices' weights may begin anywhere."""
+    if array is None or array.device.type == "cpu" or array.data_ptr() % 16 == 0:
+        return array
+    return array.clone(memory_format=torch.contiguous_format)
+
+
 def _strides(**arrays):
     """From row to row, and of three dimensions from expert to expert; nothing of what is packed."""
     said = {}
@@ -57,20 +65,25 @@ def _strides(**arrays):
 def run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
     if _library is None:
         raise RuntimeError("no library; spillway_torch.register(\"libspillway_torch.so\") first would be right")
-    if dtype not in _ELEMENTS:
+    if dtype not in ELEMENTS:
         raise ValueError(f"{dtype}; bfloat16 or float16, on a CPU also float32, would be right")
     views = ()
+    operands = tuple(aligned(a) for a in operands)
     if operation in _PRODUCTS:
         operands = (*(a if is_view(a) else a.contiguous() for a in operands[:2]), *operands[2:])
         result = results[1] if operation in ("up", "down_gradient") or results[0] is None else results[0]
         views = (*operands[:2], result)
         sizes.update(_strides(left=views[0], right=views[1], result=result))
+        if operation in _PLAIN and not all(view.numel() for view in views):  # sums of nothing: a rank to which no row came
+            if results[0] is not None:
+                results[0].zero_()
+            return
     for array in (*operands, *results):
         taken = array is None or array.is_contiguous() or (any(array is view for view in views) and is_view(array))
         if not taken or (array is not None and array.device != device):
             raise ValueError(f"an array of {tuple(array.shape)} on {array.device} with strides {array.stride()}; contiguous on {device} "
                              "would be right")
-    call = _Call(operation=_OPERATIONS.index(operation), device=-1, element=_ELEMENTS.index(dtype), **sizes)
+    call = _Call(operation=_OPERATIONS.index(operation), device=-1, element=ELEMENTS.index(dtype), **sizes)
     call.operand = (ctypes.c_void_p * 6)(*(None if a is None else a.data_ptr() for a in operands))
     call.result = (ctypes.c_void_p * 5)(*(None if a is None else a.data_ptr() for a in results))
     if device.type == "cpu":
@@ -85,6 +98,8 @@ def run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
 
 def widths(w, transposed):
     """in, out of weights [experts][in][out], transposed [experts][out][in]."""
+    if w.dim() != 3:
+        raise ValueError(f"weights are {w.dtype} {tuple(w.shape)}; three dimensions, the experts first, would be right")
     return (w.shape[2], w.shape[1]) if transposed else (w.shape[1], w.shape[2])
 
 

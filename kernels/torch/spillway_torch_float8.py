@@ -240,12 +240,14 @@ class _Layer(spillway_torch._Layer):
         row_sum = _scales(h, -(-self.ffn // BLOCK), self.rows)
         operands = h, d_act, self.offset, self.assignment, weight
         act = self.coded("float8_activation", operands, self.ffn, False, True, row_sum, **self.activation.sizes())[2:]
-        self.gradient(act, dy_columns, d_down)
+        if d_down is not None:
+            self.gradient(act, dy_columns, d_down)
         return *self.coded("float8_slopes", operands, self.wide, True, True, **self.activation.sizes()), row_sum
 
     def backward(self, dy, weight, h, d_up, d_down):
         code, scale, *d_columns, row_sum = self.down_backward(dy, weight, h, d_down)
-        self.gradient(self.gathered(self.x, False, True)[2:], d_columns, d_up)
+        if d_up is not None:
+            self.gradient(self.gathered(self.x, False, True)[2:], d_columns, d_up)
         dx = self.by_token(self.product(code, scale, self.w_up, True))
         return dx, self.by_choice(row_sum, weight), h.new_empty(0)
 

@@ -13,13 +13,14 @@ import statistics
 import sys
 
 import torch
+import torch.utils.checkpoint
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import spillway_torch
-import spillway_torch_float8
-from case_torch import ACTIVATIONS, PARTS, Case, wanted_experts
+from case_torch import ACTIVATIONS, PARTS, Case
 from judge_torch import Judge, copies, numbers, refuses, share_of, wanted_gemm
-from verify_torch_float8 import Layer, check_float8, check_float8_operators, check_layers
+from verify_torch_float8 import Layer, check_float8, check_float8_operators, check_layers, in_codes
+from verify_torch_models import check_others, check_transformers, check_use
 
 
 # ---- grouped GEMM -----------------------------------------------------------------------------------------------------
@@ -48,6 +49,18 @@ def check_grouped_mm(judge, device, dtype):
         judge.near(f"grouped_mm of {name}", spillway_torch.grouped_mm(x, wide, offs=ends), want, share_of(dtype))
 
 
+def check_nothing(judge, device, dtype):
+    """A rank to which no row came, widths of 0 and no experts: nothing is summed."""
+    for rows, experts, inner, out in ((0, 3, 16, 8), (5, 3, 0, 8), (5, 3, 16, 0), (5, 0, 16, 8)):
+        x, w = numbers(rows, inner, dtype=dtype, device=device), numbers(experts, inner, out, dtype=dtype, device=device)
+        offset = torch.full((experts + 1,), rows, dtype=torch.int32, device=device)
+        offset[0] = 0
+        y = spillway_torch.grouped_gemm(x, w, offset)
+        y.sum().backward()
+        for part, one, shape in (("y", y, (rows, out)), ("dx", x.grad, x.shape), ("dw", w.grad, w.shape)):
+            judge.holds(f"{rows} rows, {experts} experts of {inner} x {out}: {part}", one.shape == shape and not bool(one.any()))
+
+
 # ---- views -----------------------------------------------------------------------------------------------------------
 def apart(array, beside, dim=-1, fill=float("nan")):
     """The same numbers as a slice of a wider array, which is `fill` beside it."""
@@ -66,7 +79,8 @@ def check_views(judge, device, dtype):
         x, dy = (numbers(43, n, dtype=dtype, device=device, grad=False) for n in (64, 48))
         w = numbers(3, *((48, 64) if transposed else (64, 48)), dtype=dtype, device=device, grad=False)
         side_by_side = apart(w.transpose(0, 1).contiguous(), 16).transpose(0, 1)
-        for name, wx, ww, wdy in (("rows apart", apart(x, 32), apart(apart(w, 16), 2, 1), apart(dy, 16)),
+        behind = lambda a: torch.cat([a.new_zeros(1), a.flatten()])[1:].view(a.shape)  # noqa: E731
+        for name, wx, ww, wdy in (("contiguous, no place of 16 bytes", behind(x), behind(w), behind(dy)), ("rows apart", apart(x, 32), apart(apart(w, 16), 2, 1), apart(dy, 16)),
                                   ("experts side by side", x, side_by_side, dy), ("a stride of 0", x, w, dy[:1].expand(43, 48)),
                                   ("no place of 16 bytes", apart(x, 2), apart(w, 6), apart(dy, 2)),
                                   ("columns apart", apart(x.t().contiguous(), 8).t(), w, dy)):
@@ -91,8 +105,11 @@ def check_views(judge, device, dtype):
 
 
 def check_layer_views(judge, case):
-    """A layer whose arrays are views, main gradients among them."""
+    """A layer whose arrays are views, main gradients among them; and of some tokens, whose choices and weights begin anywhere."""
+    part = slice(1, 8)
+    half = spillway_torch.experts(case.x[part], case.expert[part], case.weight[part], case.w_up, case.w_down, transposed=case.transposed)
     plain = case.got()
+    judge.holds("experts of some tokens", torch.equal(half, plain[0][part]))
     packed = case.x, case.w_up, case.w_down, case.dy
     case.x, case.w_up, case.w_down = (apart(a.detach(), 16).requires_grad_() for a in packed[:3])
     case.dy = apart(case.dy, 8)
@@ -131,6 +148,55 @@ def check_compiled(judge, case):
     compiled = torch.compile(lambda: case.call(), backend="aot_eager", fullgraph=True)
     for part, eager, got in zip(PARTS, case.got(), case.got(compiled)):
         judge.holds(f"experts compiled: {part} as without", torch.equal(eager, got))
+
+
+def check_checkpoint(judge, case):
+    """The same bits where the forward pass is computed once more in the backward pass, by both ways of torch.utils.checkpoint."""
+    eager = case.got()
+    for reentrant in (False, True):
+        again = case.got(lambda: torch.utils.checkpoint.checkpoint(lambda x: case.call(), case.x, use_reentrant=reentrant))
+        for part, one, other in zip(PARTS, eager, again):
+            judge.holds(f"{case.name} under a checkpoint{', reentrant' * reentrant}: {part}", torch.equal(one, other))
+
+
+def check_autocast(judge, case):
+    """fp32 weights under torch.autocast: what their rounded ones give, gradients in fp32."""
+    kind, wide = case.x.device.type, type(case).__new__(type(case))
+    wide.__dict__ = {**case.__dict__, **{n: getattr(case, n).detach().float().requires_grad_() for n in ("x", "weight", "w_up", "w_down")}}
+    wide.biases = {n: b.detach().float().requires_grad_() for n, b in case.biases.items()}
+
+    def call():
+        with torch.autocast(kind, dtype=case.dtype):
+            return wide.call()
+
+    for part, one, other in zip(PARTS, case.got(), wide.got(call)):
+        judge.holds(f"{case.name} under autocast: {part}", torch.equal(one.float(), other.float()) and
+                    other.dtype == (case.dtype if part == "y" else torch.float32))
+
+
+def check_frozen(judge, case):
+    """Gradients of the others are the same bits where some are not wanted; of weights that are frozen no product makes any."""
+    eager, counted = case.got(), []
+    original = spillway_torch._Layer.run
+    spillway_torch._Layer.run = lambda layer, operation, *more, **sizes: counted.append(operation) or original(layer, operation, *more, **sizes)
+    for frozen, products in (((), 2), (("w_up",), 1), (("w_down",), 1), (("w_up", "w_down"), 0), (("x", "weight"), 2)):
+        for name in frozen:
+            getattr(case, name).requires_grad_(False)
+        counted.clear()
+        for name, one, other in zip(PARTS, eager, case.got()):
+            off = name in ["d" + n if n == "x" else "d_" + n for n in frozen]
+            judge.holds(f"{case.name}, {frozen} frozen: {name}", other is None if off else torch.equal(one, other))
+        judge.holds(f"{case.name}, {frozen} frozen: {counted}", counted.count("weight_gradient") == products or isinstance(case, Layer))
+        for name in frozen:
+            getattr(case, name).requires_grad_()
+    spillway_torch._Layer.run = original
+
+
+def check_meta(judge, case):
+    """Shapes of results of arrays that have shapes alone."""
+    arrays = {name: getattr(case, name).detach().to("meta") for name in ("x", "expert", "weight", "w_up", "w_down")}
+    y = spillway_torch.experts(**arrays, b_down=arrays["w_down"].new_empty(case.w_up.shape[0], case.x.shape[1]), transposed=case.transposed)
+    judge.holds(f"meta arrays: {y.shape}", y.shape == case.x.shape and y.dtype == case.dtype)
 
 
 def check_multiprocessors(judge, case):
@@ -176,90 +242,6 @@ def check_operators(judge, case):
         judge.holds(f"opcheck {operator}: {said}", set(said.values()) == {"SUCCESS"})
 
 
-# ---- models ----------------------------------------------------------------------------------------------------------
-class ReLUSquaredActivation(torch.nn.Module):
-    """Named as that of transformers."""
-
-
-class Experts(torch.nn.Module):
-    """Experts as transformers holds them."""
-
-    def __init__(self, case):
-        super().__init__()
-        kind = case.activation.get("activation", "swiglu")
-        self.first = "up_proj" if kind == "relu2" else "gate_up_proj"
-        self.act_fn = {"swiglu": torch.nn.SiLU(), "geglu": torch.nn.GELU(approximate="tanh"), "relu2": ReLUSquaredActivation()}[kind]
-        setattr(self, self.first, torch.nn.Parameter(case.w_up.detach().clone()))
-        self.down_proj = torch.nn.Parameter(case.w_down.detach().clone())
-        for name, where in (("b_up", self.first + "_bias"), ("b_down", "down_proj_bias")):
-            setattr(self, where, torch.nn.Parameter(case.biases[name].detach().clone()) if case.biases else None)
-        self.case, self.is_transposed = case, not case.transposed
-
-    def forward(self, hidden_states, top_k_index, top_k_weights):
-        return wanted_experts(hidden_states, top_k_index, top_k_weights, getattr(self, self.first), self.down_proj, self.case.transposed,
-                              getattr(self, self.first + "_bias"), self.down_proj_bias, **self.case.activation)
-
-
-def in_codes(device, dtype):
-    """Whether fp8 is made of such rows there."""
-    return device == "cpu" or dtype is torch.bfloat16
-
-
-def check_use(judge, device, dtype):
-    for kind, transposed, biased in (("swiglu", True, False), ("geglu", True, False), ("relu2", True, False), ("relu2", False, True)):
-        case = Case(device, dtype, (40, 64, 32, 6, 2), transposed, 0.0, {"activation": kind}, biased)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 8), Experts(case))
-        own = model[1].forward.__func__
-        judge.holds(f"use finds experts with {kind}", spillway_torch.use(model) == 1 and model[1].forward.__func__ is not own)
-        judge.near(f"use of {kind}", model[1](case.x, case.expert, case.weight), case.wanted()[0], 2 * share_of(case.dtype))
-    plain, biased = (Experts(Layer(device, dtype, (40, 64, 32, 6, 2), True, biased=biased)) for biased in (False, True))
-    case = plain.case
-    judge.holds("fp8's use", spillway_torch_float8.use(plain) == 1 and (
-        not in_codes(device, dtype) or torch.equal(plain(case.x, case.expert, case.weight), case.call())))
-    refuses(judge, "fp8 of experts with biases", "experts without", lambda: spillway_torch_float8.use(biased))
-    model[1].act_fn = torch.nn.ReLU()
-    judge.holds("use leaves another activation", spillway_torch._experts_of(model[1]) is None)
-
-
-def check_transformers(judge, device, dtype):
-    try:
-        import transformers
-    except ImportError:
-        print("transformers is not installed: its models are not tried")
-        return
-    small = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-             "num_experts_per_tok": 2}
-    for name, more in (("Qwen3Moe", {"num_experts": 8, "moe_intermediate_size": 32, "intermediate_size": 64}),
-                       ("GptOss", {"num_local_experts": 8, "intermediate_size": 32, "layer_types": ["full_attention"] * 2})):
-        config, model = getattr(transformers, name + "Config", None), getattr(transformers, name + "ForCausalLM", None)
-        if config is None:
-            print(f"transformers {transformers.__version__} has no {name}: it is not tried")
-            continue
-        torch.manual_seed(3)
-        model = model(config(**small, **more)).to(device, dtype)
-        for module in model.modules():  # which begin with biases of 0
-            for bias in (getattr(module, "gate_up_proj_bias", None), getattr(module, "down_proj_bias", None)):
-                if bias is not None:
-                    torch.nn.init.normal_(bias)
-        check_model(judge, name, model, dtype, torch.randint(0, 128, (2, 24), device=device))
-
-
-def check_model(judge, name, model, dtype, words):
-    def step():
-        model.zero_grad()
-        loss = model(words, labels=words).loss
-        loss.backward()
-        return loss, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-    loss, gradients = step()
-    judge.holds(f"{name}: two layers of experts", spillway_torch.use(model) == 2)
-    swapped, ours = step()
-    judge.near(f"{name}: loss", swapped.reshape(1, 1), loss.reshape(1, 1), 1e-5 if dtype is torch.float32 else 1e-2)
-    for parameter, want in gradients.items():  # choices of a later layer may differ in 16 bits
-        judge.holds(f"{name}: gradient of {parameter}", (ours[parameter].double() - want.double()).norm() <=
-                    (1e-3 if dtype is torch.float32 else 0.1) * want.double().norm() + 1e-12)
-
-
 # ---- what is wrong on purpose ----------------------------------------------------------------------------------------
 def check_wrong(judge, case):
     """The judge must reject a layer whose choices, weights or experts are shifted by one."""
@@ -291,6 +273,10 @@ def check_refused(judge, device, dtype):
         ("out with gradients", "torch.no_grad()", lambda: spillway_torch.grouped_gemm(x.detach().requires_grad_(), w, good, out=x.new_empty(10, 8))),
         ("w_down of another width", "w_down", lambda: spillway_torch.experts(
             x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), torch.ones(2, 16, 16, dtype=dtype, device=device), w[:, :8].contiguous())),
+        ("out in place of x", "memory of its own", lambda: spillway_torch.grouped_gemm(x[:, :8], w[:, :8].contiguous(), good, out=x[:, :8])),
+        ("one expert's matrix", "experts first", lambda: spillway_torch.grouped_gemm(x, w[0], good)),
+        ("one matrix in grouped_mm", "experts first", lambda: spillway_torch.grouped_mm(x, w[0], offs=good[1:])),
+        ("ends that are no integers", "integers", lambda: spillway_torch.grouped_mm(x, w, offs=good[1:].float())),
         ("an activation of another name", "swiglu, geglu, relu2", lambda: spillway_torch.experts(
             x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), w, w, activation="gelu")),
         ("a limit of geglu", "a positive one of swiglu", lambda: spillway_torch.experts(
@@ -306,6 +292,31 @@ def check_refused(judge, device, dtype):
         calls.append(("fp32 on a GPU", "bf16", lambda: spillway_torch.grouped_gemm(x.float(), w.float(), good)))
     for name, words, call in calls:
         refuses(judge, name, words, call)
+
+
+def check_layer_refused(judge, case):
+    """Arrays of a layer, one wrong at a time: forward, though products would read beside them or not look at them."""
+    right = {"x": case.x, "expert": case.expert, "weight": case.weight, "w_up": case.w_up, "w_down": case.w_down}
+    main = [torch.zeros_like(w, dtype=torch.float32) for w in (case.w_up, case.w_down)]
+    hidden, experts = case.x.shape[1], case.w_up.shape[0]
+    for name, words, wrong in (
+            ("a weight a token", "weight is", {"weight": case.weight[:, 0]}),
+            ("weights of fewer tokens", "weight is", {"weight": case.weight[:3]}),
+            ("weights of more choices", "weight is", {"weight": case.weight.repeat(1, 2)}),
+            ("choices of other tokens", "would be right", {"expert": case.expert[:3], "weight": case.weight[:3]}),
+            ("a choice a token without its dimension", "[tokens, top_k]", {"expert": case.expert[:, 0], "weight": case.weight[:, 0]}),
+            ("no choices", "[tokens, top_k]", {"expert": case.expert[:, :0], "weight": case.weight[:, :0]}),
+            ("choices that are no integers", "integers", {"expert": case.expert.float()}),
+            ("sequences", "[tokens, hidden]", {"x": case.x[None]}),
+            ("no experts", "w_up is", {"w_up": case.w_up[:0], "w_down": case.w_down[:0]}),
+            ("one expert's matrix", "w_up is", {"w_up": case.w_up[0]}),
+            ("down biases of fewer experts", "b_down is", {"b_down": case.x.new_zeros(experts - 1, hidden)}),
+            ("down biases of more experts", "b_down is", {"b_down": case.x.new_zeros(experts + 1, hidden)}),
+            ("one main gradient", "two arrays", {"main_grads": main[:1]}),
+            ("no main gradient of w_up", "two arrays", {"main_grads": [None, main[1]]}),
+            ("main gradients the other way around", "main_grads[0] is", {"main_grads": main[::-1]}),
+            ("main gradients of 16 bits", "main_grads[0] is", {"main_grads": [w.detach().bfloat16() for w in main]})):
+        refuses(judge, name, words, lambda wrong=wrong: spillway_torch.experts(**{**right, **wrong}, transposed=case.transposed))
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -388,7 +399,12 @@ def main():
         if codes:
             check_float8_operators(judge, device, dtype), check_layers(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
-        check_multiprocessors(judge, case)
+        check_nothing(judge, device, dtype), check_layer_refused(judge, case), check_others(judge, device, dtype)
+        for either in [case] + [Layer(device, dtype, (40, 64, 32, 6, 2), True)] * codes:
+            check_checkpoint(judge, either), check_frozen(judge, either)
+            if dtype is not torch.float32:
+                check_autocast(judge, either)
+        check_multiprocessors(judge, case), check_meta(judge, case)
         check_views(judge, device, dtype), check_layer_views(judge, case)
         if dtype is torch.float16:
             check_fp16(judge, device)

@@ -90,6 +90,11 @@ def check_float8_operators(judge, device, dtype):
 
 
 # ---- layers ----------------------------------------------------------------------------------------------------------
+def in_codes(device, dtype):
+    """Whether fp8 is made of such rows there."""
+    return device == "cpu" or dtype is torch.bfloat16
+
+
 BLOCK = spillway_torch_float8.BLOCK
 SHAPES = ((33, 64, 48, 5, 3), (70, 144, 272, 8, 2), (300, 272, 144, 2, 2), (5, 48, 16, 4, 1))
 # By how many codes, which are off by 2^-4 at most, a result may differ from that of a layer whose weights alone are coded. x counts twice where it

@@ -88,6 +88,8 @@ REFUSED = [  # what, the call, words of the message
     ("another type", lambda: gemm(dtype=np.int32), "argument x is int32 [10][16]; bf16 or fp16 or fp32 [any][any] would be right"),
     ("group sizes for another number of experts", lambda: gemm(sizes=(4, 5)), "argument group_sizes is int32 [2]; int32 [3] would be right"),
     ("more rows than there are", lambda: gemm(sizes=(4, 5, 9)), "group_sizes[2] is 9, where 9 of 10 rows are taken"),
+    ("sizes that are no integers", lambda: gemm(sizes=(4.0, 0.5, 5.0)), "group_sizes is float32; integers would be right"),
+    ("choices of a dispatch that are no integers", lambda: send(GOOD + 0.5), "expert is float32; integers would be right"),
     ("a negative size", lambda: gemm(sizes=(4, -1, 2)), "group_sizes[1] is -1"),
     ("an expert that is not there", lambda: send(GOOD + 1), "names expert 8 of 8"),
     ("experts that do not divide", lambda: send(GOOD, experts=6), "6 experts on 4 ranks; a multiple of the ranks would be right"),

@@ -178,7 +178,7 @@ def refused():
             ("slopes of no such activation", "activation 3", F8_SLOPES, [a, a, rising, rising, a], [a, a], {"activation": 3}),
             ("offsets of fp8 that fall", "offset[2] is 1", F8_ROWS, [a, None, falling], [a, a], {}),
             ("an assignment of fp8 that is not there", "assignment[0] is 7", F8_ROWS, [a, None, rising, integers([7, 0])], [a, a], {"gathers": 1}),
-            ("fp8 beyond memory", "fewer would be right", F8_PRODUCT, [a, a, rising, a, a], [a], {"in": 2 ** 62}),
+            ("fp8 beyond memory", "each below 2^31", F8_PRODUCT, [a, a, rising, a, a], [a], {"in": 2 ** 62}),
             ("a stride of fp8", "fp8 product of an array with a stride", F8_PRODUCT, [a, a, rising, a, a], [a], {"stride_left": 8})):
         refuses(what, words, run(operation, operands, results, **{**shape, **more}))
 
