@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measured runs of Hugging Face transformers (transformers_h100.csv, transformers_oss_h100.csv, transformers_first_h100.csv) as jobs of
-spillway, and what `plan` says of them today beside them, as Markdown: transformers_jobs.py SPILLWAY SCRATCH"""
+"""Measured runs of Hugging Face transformers (transformers_h100.csv, transformers_oss_h100.csv, transformers_first_h100.csv; under DDP
+transformers_ddp_h200.csv) as jobs of spillway, and what `plan` says of them today beside them, as Markdown: transformers_jobs.py SPILLWAY SCRATCH"""
 import csv
 import json
 import pathlib
@@ -15,7 +15,7 @@ NAMES = {"hidden_size": "hidden", "num_hidden_layers": "layers", "num_attention_
 def read():
     """Rows of the tables. Left out: experts one by one, autocast with fp32 weights, and a gpt-oss of reduced precision, which are summed by
     components (rows `not listed`), and DeepSeek-V3's, whose other sizes are in test_transformers_laws."""
-    for table in ("transformers_h100.csv", "transformers_oss_h100.csv", "transformers_first_h100.csv"):
+    for table in ("transformers_h100.csv", "transformers_oss_h100.csv", "transformers_first_h100.csv", "transformers_ddp_h200.csv"):
         with open(HERE / table, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 if row.get("seen") != "not listed":
@@ -35,10 +35,10 @@ def model_of(run):
 
 def words_of(run, model):
     """Of `plan`."""
-    gpus = int(run["ranks"])
+    gpus, sharded = int(run["ranks"]), run["ranks"] != "1" and run.get("fsdp2") != "0"
     scheme = "transformers:logits=kept" if run["logits_kept"] == "1" else "transformers"
-    words = ["--model", model, "--cluster", f"h100:{gpus}x1", "--scheme", scheme, "--sequences-per-gpu", run["sequences"], "--sequence-length", run["length"],
-             "--remat", "full" if run["checkpointing"] == "1" else "none", "--routing", "uniform", "--optimizer", "sharded" if gpus > 1 else "replicated"]
+    words = ["--model", model, "--cluster", f"{run['table'][-8:-4]}:{gpus}x1", "--scheme", scheme, "--sequences-per-gpu", run["sequences"], "--sequence-length", run["length"],
+             "--remat", "full" if run["checkpointing"] == "1" else "none", "--routing", "uniform", "--optimizer", "sharded" if sharded else "replicated"]
     words += ["--fsdp", str(gpus)] if gpus > 1 else []
     words += ["--precision", "bf16"] if run["state"] == "bf16" else ["--set", "precision.weights=fp32", "--set", "precision.gradients=fp32"]
     if run["lora_rank"] != "0":

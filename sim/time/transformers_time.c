@@ -122,20 +122,13 @@ static void doubt(const spw_transformers_shape *s, const spw_cluster *c, double 
     if (scans != NULL)
         spw_timeline_widen(out, scans->exposed_s * (1.0 - 1.0 / FIGURE(scan_factor)),
                            scans->exposed_s * (FIGURE(scan_factor) - 1.0));
-    if (s->summed > 1)
-        spw_outside_add(out->outside,
-                        "gradients summed over %zu GPUs, not measured: the interval has the sum "
-                        "hidden whole and "
-                        "at twice its time",
-                        s->summed);
-    else if ((double)s->shards > FIGURE(ranks_max))
-        spw_outside_add(
-            out->outside,
-            "FSDP2 on %zu GPUs%s by its rate on %.0f: the interval has its exchanges hidden whole and "
-            "at twice their time",
-            s->shards, s->shards > c->gpus_per_node ? " of several nodes" : "", FIGURE(ranks_max));
-    else
-        return;
+    const size_t gpus = s->summed > 1 ? s->summed : s->shards;
+    if ((double)gpus <= FIGURE(ranks_max)) return;
+    spw_outside_add(out->outside,
+                    "%s on %zu GPUs%s by its rate on %.0f: the interval has its exchanges hidden whole and "
+                    "at twice their time",
+                    s->summed > 1 ? "DDP" : "FSDP2", gpus, gpus > c->gpus_per_node ? " of several nodes" : "",
+                    FIGURE(ranks_max));
     spw_timeline_widen(out, exchanges_s, exchanges_s);
 }
 

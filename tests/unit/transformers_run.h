@@ -1,4 +1,4 @@
-/* A row of notebooks_data/measured/transformers_h100.csv as a shape. */
+/* A row of notebooks_data/measured/transformers_h100.csv, or transformers_ddp_h200.csv, as a shape. */
 #ifndef SPW_TESTS_TRANSFORMERS_RUN_H
 #define SPW_TESTS_TRANSFORMERS_RUN_H
 
@@ -17,7 +17,8 @@ static bool transformers_run_is(const spw_csv *csv, size_t row, const char *colu
 static void transformers_run_shape(const spw_csv *csv, size_t row, spw_model *m, spw_transformers_shape *s) {
     const bool wide = transformers_run_is(csv, row, "state", "fp32"),
                all = transformers_run_is(csv, row, "run", "t_loraall"),
-               mixtral = transformers_run_is(csv, row, "family", "mixtral");
+               mixtral = transformers_run_is(csv, row, "family", "mixtral"),
+               fsdp2 = number(csv, row, "fsdp2") > 0;
     const size_t lora = number(csv, row, "lora_rank"), sequences = number(csv, row, "sequences");
     *m = (spw_model){.layers = number(csv, row, "layers"),
                      .hidden = number(csv, row, "hidden"),
@@ -49,8 +50,9 @@ static void transformers_run_shape(const spw_csv *csv, size_t row, spw_model *m,
                                   .weight_bytes = wide ? 4 : 2,
                                   .moment_bytes = wide ? 4 : 2,
                                   .reduced_bytes = wide ? 4 : 2,
-                                  .shards = number(csv, row, "ranks"),
-                                  .wrapped = number(csv, row, "fsdp2") > 0,
+                                  .shards = fsdp2 ? number(csv, row, "ranks") : 1,
+                                  .summed = fsdp2 ? 1 : number(csv, row, "ranks"),
+                                  .wrapped = fsdp2,
                                   .checkpoint = number(csv, row, "checkpointing") > 0,
                                   .keeps_logits = number(csv, row, "logits_kept") > 0,
                                   .frozen = lora > 0,

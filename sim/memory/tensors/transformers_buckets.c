@@ -30,7 +30,7 @@ spw_status spw_hf_buckets_create(const spw_transformers_shape *shape, const spw_
     *out = (spw_hf_buckets){.shape = shape, .model = model, .tape = tape};
     SPW_TRY(SPW_ALLOC(model->weights + 1, &out->tensor));
     SPW_TRY(SPW_ALLOC(model->weights + 1, &out->size));
-    SPW_TRY(SPW_ALLOC(model->weights + 1, &out->bucket));
+    SPW_TRY(SPW_ALLOC(model->weights + 1 + FORMATS, &out->bucket));
 cleanup:
     return status;
 }
@@ -74,8 +74,10 @@ static void broadcast(spw_hf_buckets *b) {
 
 static void make(spw_hf_buckets *b, bool backwards, uint64_t first, uint64_t limit) {
     const uint16_t kind = spw_tape_kind(b->tape, SPW_HF_BUCKETS);
-    for (size_t i = 0; i < b->count; i++) spw_tape_drop(b->tape, b->bucket[i]);
+    const spw_value before[FORMATS] = {b->bucket[0], b->bucket[b->count > 1]};
+    b->held = b->count;
     b->count = cut(b, false, backwards, first, limit);
+    for (size_t i = 0; i < b->held; i++) b->bucket[b->count + i] = before[i];
     for (size_t i = 0; i < b->count; i++)
         b->bucket[i] = spw_tape_tensor(b->tape, b->size[backwards ? i : b->count - 1 - i].bytes);
     (void)spw_tape_kind(b->tape, kind);
@@ -92,4 +94,8 @@ void spw_hf_buckets_step(spw_hf_buckets *b) {
     if (b->shape->summed > 1 && b->steps == 1 && !spw_hf_searches_unused(b->shape))
         make(b, true, FIRST, LIMIT);
     b->steps++;
+}
+
+void spw_hf_buckets_reduce(spw_hf_buckets *b) {
+    for (; b->held > 0; b->held--) spw_tape_drop(b->tape, b->bucket[b->count + b->held - 1]);
 }

@@ -4,7 +4,9 @@
  * checkpointed, and always so for PEFT's models]:
  *   - at first weights are broadcast, those of a bucket as one copy, two copies at a time;
  *   - gradients have buckets beside them, all the time. Where unused parameters are searched for, they are of the weights in
- *     their order. Else there is one of all, until the second step makes those of the gradients in theirs. */
+ *     their order. Else there is one of all, until the second step makes those of the gradients in theirs;
+ *   - that one stays until the first of these is reduced: ProcessGroupNCCL holds what it reduced until it is called again. (Where
+ *     that is within the 100 ms after which it looks, until the third step: seen in a run, not counted.) */
 #ifndef SPW_SIM_MEMORY_TENSORS_TRANSFORMERS_BUCKETS_H
 #define SPW_SIM_MEMORY_TENSORS_TRANSFORMERS_BUCKETS_H
 
@@ -22,7 +24,7 @@ typedef struct spw_hf_buckets {
     spw_tape *tape;
     spw_hf_bucketed *tensor, *size; /* [weights + 1], for whoever cuts them */
     spw_value *bucket;              /* [count] */
-    size_t count, steps;
+    size_t count, steps, held;      /* held: of one of all, behind `count` */
 } spw_hf_buckets;
 
 SPW_MUST_CHECK spw_status spw_hf_buckets_create(const spw_transformers_shape *shape,
@@ -32,9 +34,10 @@ void spw_hf_buckets_destroy(spw_hf_buckets *buckets);
 
 /* Are unused parameters searched for? Then outputs of the model are copied, too (_DDPSink). */
 bool spw_hf_searches_unused(const spw_transformers_shape *shape);
-/* What DDP's construction does; what the forward pass of a step does first. Nothing without replicas. */
+/* What DDP's construction does; what the forward pass of a step does first; what the first reduction does. Nothing without replicas. */
 void spw_hf_buckets_begin(spw_hf_buckets *buckets);
 void spw_hf_buckets_step(spw_hf_buckets *buckets);
+void spw_hf_buckets_reduce(spw_hf_buckets *buckets);
 
 /* Buckets of `count` tensors in their order: each ends with the tensor that brings it to its limit, `first` bytes for the first of a
  * format, `limit` for the others. out [count + 1]. Returns how many. */

@@ -241,6 +241,13 @@ static void before_loss(spw_tape *tape, void *of, size_t layers) {
     if (!s->shape.keeps_gathered) gather(s, layers - 1);
 }
 
+/* Where the backward pass has left the head. */
+static void behind_head(spw_tape *tape, void *of, size_t micro_batch) {
+    spw_transformers_step *s = of;
+    (void)tape;
+    if (micro_batch + 1 == s->shape.micro_batches) spw_hf_buckets_reduce(&s->buckets);
+}
+
 /* --- A step --- */
 
 static void forward(spw_transformers_step *s) {
@@ -283,7 +290,7 @@ static void copy_outputs(spw_transformers_step *s) {
     (void)spw_tape_kind(s->tape, kind);
 }
 
-static void micro_batch(spw_transformers_step *s) {
+static void run_micro_batch(spw_transformers_step *s, size_t index) {
     spw_tape_drop(s->tape, s->model->logits); /* of the micro-batch before, where they are kept */
     spw_value narrow = {.storage = 0};
     if (spw_hf_casts_adapters(&s->shape)) {
@@ -292,6 +299,7 @@ static void micro_batch(spw_transformers_step *s) {
         (void)spw_tape_kind(s->tape, kind);
     }
     forward(s);
+    spw_tape_hook(s->tape, behind_head, s, index);
     const spw_value loss = spw_hf_loss(s->model);
     spw_tape_hook(s->tape, before_loss, s, s->shape.layers);
     copy_outputs(s);
@@ -321,6 +329,6 @@ spw_status spw_transformers_step_run(spw_transformers_step *s, spw_event_list *l
         s->reduced[i] = (spw_value){.storage = 0};
     }
     spw_hf_buckets_step(&s->buckets);
-    for (size_t i = 0; i < s->shape.micro_batches; i++) micro_batch(s);
+    for (size_t i = 0; i < s->shape.micro_batches; i++) run_micro_batch(s, i);
     return spw_tape_status(s->tape);
 }
