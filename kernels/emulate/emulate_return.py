@@ -10,7 +10,7 @@ from emulate_waiting import order_problem
 from emulate_world import PATIENCE, unsynchronised
 
 PIECES, WAVE, WRITE, ADD = 7, 64, 1, 2  # pieces of 16 bytes of a lane in a part; spw_return_gpu.parts
-DS_WRXCHG, WAITS = b"\x5a\xd8", b"\x8c\xbf"  # upper halves of words of machine code
+DS_WRXCHG, WAITS = b"\xda\xd8", b"\x8c\xbf"  # upper halves of words of machine code
 WIDE = (3, 4, 2, 6, 3600, 0, "random")  # the last part of a row is its second
 
 

@@ -27,12 +27,18 @@ GPU_DEVICE void stages_of(const spw_return_gpu &a, const spw_peers &p, exchange_
     gpu_barrier();
 }
 
-/* Parts that waves have written, a ring a wave: which flag of which rank says so, and what it says. */
+/* Parts that waves have written, a ring a wave, 0 where there is none: whose they are, which flag says so, and of which item. */
 struct outbox {
-    int rank[SENDERS][DEPTH], flag[SENDERS][DEPTH];
-    unsigned long long value[SENDERS][DEPTH];
-    unsigned written[SENDERS], told[SENDERS], ended[SENDERS];
+    unsigned long long part[SENDERS][DEPTH];
 };
+enum { SOURCE_BITS = 26, FLAG_BITS = 31 }; /* see spw_launch_exchange_return */
+#define NO_MORE (~0ull)
+
+GPU_DEVICE unsigned long long part_written(int rank, int flag, int source) {
+    return 1 + ((unsigned long long)(unsigned)source << 1) +
+           ((unsigned long long)(unsigned)flag << (SOURCE_BITS + 1)) +
+           ((unsigned long long)(unsigned)rank << (SOURCE_BITS + FLAG_BITS + 1));
+}
 
 /* --- Rows that are added --- */
 
@@ -116,17 +122,12 @@ GPU_DEVICE void store_part(const spw_return_gpu &a, const spw_peers &p, sent_par
     for (int k = gpu_lane(); k < a.add.side; k += GPU_WAVE) side_to[k] = side[k];
 }
 
-/* One lane: the part is written, where its wave's stores are ordered before this. */
-GPU_DEVICE void put_part(const spw_return_gpu &a, const spw_peers &p, sent_part sent, outbox *out,
-                         unsigned n) {
-    const int wave = gpu_thread() / GPU_WAVE, *source = a.add.source[p.rank];
-    while (n - gpu_ask_block(&out->told[wave]) >= DEPTH) {
+/* One lane, behind the stores of its wave. */
+GPU_DEVICE void put(outbox *out, unsigned n, unsigned long long part) {
+    unsigned long long *slot = &out->part[gpu_thread() / GPU_WAVE][n % DEPTH];
+    while (gpu_ask_block(slot) != 0) {
     }
-    out->rank[wave][n % DEPTH] = sent.rank;
-    out->flag[wave][n % DEPTH] = (int)sent.to * exchange_parts<PIECES>(a.add.width, 0) + sent.part;
-    out->value[wave][n % DEPTH] =
-        (unsigned long long)p.epoch << 32 | (source == nullptr ? 0 : (unsigned)source[sent.row]);
-    gpu_tell_block(&out->written[wave], n + 1);
+    gpu_tell_block(slot, part);
 }
 
 /* A wave that writes; nothing of its own waits for that to arrive. */
@@ -135,7 +136,8 @@ GPU_DEVICE void send_parts(const spw_return_gpu &a, const spw_peers &p, const ex
     unsigned most = 0, asked = 0, written = 0;
     for (int r = gpu_lane(); r < p.ranks; r += GPU_WAVE)
         most = r != p.rank && (unsigned)b->sent[r] > most ? (unsigned)b->sent[r] : most;
-    const int count = (p.ranks - 1) * (int)gpu_wave_max(most) * exchange_parts<PIECES>(a.add.width, 0);
+    const int parts = exchange_parts<PIECES>(a.add.width, 0),
+              count = (p.ranks - 1) * (int)gpu_wave_max(most) * parts;
     gpu_bytes16 moved[PIECES];
     sent_part sent = sent_part_of(a, p, b, s, way.begin, count);
     load_part(a, p, sent, moved);
@@ -146,31 +148,36 @@ GPU_DEVICE void send_parts(const spw_return_gpu &a, const spw_peers &p, const ex
         if (sent.row >= 0) store_part(a, p, sent, moved);
         load_part(a, p, next, moved);
         if (sent.row >= 0) {
+            const int *source = a.add.source[p.rank], flag = (int)sent.to * parts + sent.part;
             gpu_wave_order();
-            if (gpu_lane() == 0) put_part(a, p, sent, out, written);
+            if (gpu_lane() == 0)
+                put(out, written, part_written(sent.rank, flag, source == nullptr ? 0 : source[sent.row]));
             written++;
         }
         sent = next;
     }
-    if (gpu_lane() == 0) gpu_tell_block(&out->ended[gpu_thread() / GPU_WAVE], 1);
+    if (gpu_lane() == 0) put(out, written, NO_MORE);
 }
 
 /* The wave that waits for what the others have written to arrive, and tells of it: a lane a wave. */
-GPU_DEVICE void tell_parts(const spw_return_gpu &a, outbox *out) {
+GPU_DEVICE void tell_parts(const spw_return_gpu &a, const spw_peers &p, outbox *out) {
     const int wave = gpu_lane();
-    const bool sends = wave < SENDERS;
     unsigned told = 0;
-    for (bool ended = false; !ended;) {
-        const bool ends = !sends || gpu_ask_block(&out->ended[wave]) != 0;
-        const unsigned written = sends ? gpu_ask_block(&out->written[wave]) : 0;
-        ended = gpu_ballot(!ends || written != told) == 0;
-        if (gpu_ballot(written != told) == 0) continue;
+    for (bool ended = wave >= SENDERS; gpu_ballot(!ended) != 0;) {
+        unsigned seen = told;
+        while (!ended && seen - told < DEPTH && gpu_ask_block(&out->part[wave][seen % DEPTH]) != 0) seen++;
+        if (gpu_ballot(seen != told) == 0) continue;
         gpu_fence_system();
-        for (; told != written; told++) {
-            const int i = told % DEPTH, rank = out->rank[wave][i];
-            gpu_tell_system(&a.arrived[rank][out->flag[wave][i]], out->value[wave][i]);
+        for (; told != seen; told++) {
+            const unsigned long long part = gpu_ask_block(&out->part[wave][told % DEPTH]);
+            const int rank = (int)(part >> (SOURCE_BITS + FLAG_BITS + 1)),
+                      flag = (int)(part >> (SOURCE_BITS + 1) & ((1ull << FLAG_BITS) - 1));
+            ended = part == NO_MORE;
+            if (!ended)
+                gpu_tell_system(&a.arrived[rank][flag], (unsigned long long)p.epoch << 32 |
+                                                            (part >> 1 & ((1ull << SOURCE_BITS) - 1)));
+            gpu_tell_block(&out->part[wave][told % DEPTH], 0);
         }
-        if (sends) gpu_tell_block(&out->told[wave], told);
     }
 }
 
@@ -196,15 +203,14 @@ GPU_KERNEL(THREADS) exchange_return(GPU_ARGUMENT spw_return_gpu a, GPU_ARGUMENT 
     __shared__ outbox out;
     const bool sends = (a.parts & SPW_RETURN_SEND) != 0, adds = (a.parts & SPW_RETURN_ADD) != 0;
     const int wave = gpu_thread() / GPU_WAVE, others = sends ? SENDERS + 1 : 0, adders = WAVES - others;
-    if (gpu_thread() < SENDERS)
-        out.written[gpu_thread()] = out.told[gpu_thread()] = out.ended[gpu_thread()] = 0;
+    if (gpu_thread() < SENDERS * DEPTH) out.part[gpu_thread() / DEPTH][gpu_thread() % DEPTH] = 0;
     exchange_given_bases(p, &block, a.add.base, THREADS);
     stages_of(a, p, &block, &stage);
     exchange_enter(p, THREADS);
     if (sends && wave < SENDERS)
         send_parts(a, p, &block, &stage, &out,
                    way_of(p, SENDING, gpu_block() * SENDERS + wave, a.add.blocks * SENDERS, false));
-    if (sends && wave == SENDERS) tell_parts(a, &out);
+    if (sends && wave == SENDERS) tell_parts(a, p, &out);
     if (adds && (wave >= others || exchange_takes(p)))
         add_parts(
             a, p, &block, &stage,
@@ -219,7 +225,8 @@ int spw_exchange_return_flags(int width) { return exchange_parts<PIECES>(width, 
 
 int spw_launch_exchange_return(const spw_return_gpu *back, const spw_peers *peers, gpu_stream stream) {
     const int parts = back->add.width / 8 / GPU_WAVE + 2;
-    if (peers->ranks < 2 || !exchange_fits(back->add, parts) || back->staged_rows > 0x70000000 / parts)
+    if (peers->ranks < 2 || !exchange_fits(back->add, parts) || back->staged_rows > 0x70000000 / parts ||
+        back->add.items > 1 << SOURCE_BITS)
         return (int)cudaErrorInvalidValue;
     exchange_return<<<(unsigned)back->add.blocks, THREADS, 0, stream>>>(*back, *peers);
     return (int)cudaGetLastError();

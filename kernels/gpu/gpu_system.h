@@ -62,14 +62,18 @@ GPU_DEVICE unsigned long long gpu_acquire_system(const unsigned long long *from)
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
     return value;
 }
-/* For another wave of the block, in its shared memory: what this wave has written before is there for whoever asks, sees it, and then
- * fences. */
-GPU_DEVICE void gpu_tell_block(unsigned *to, unsigned value) {
-    asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+/* A word of shared memory between waves of a block: what this wave has written before is there for whoever asks, sees it, and then
+ * fences. Both are exchanges, by which sanitizers and the emulator know them from accesses that meet by mistake. */
+GPU_DEVICE void gpu_tell_block(unsigned long long *to, unsigned long long value) {
+    asm volatile("{ .reg .b64 before; atom.release.cta.exch.b64 before, [%0], %1; }" ::"l"(to), "l"(value)
+                 : "memory");
 }
-GPU_DEVICE unsigned gpu_ask_block(unsigned *from) {
-    unsigned value;
-    asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+GPU_DEVICE unsigned long long gpu_ask_block(unsigned long long *from) {
+    unsigned long long value;
+    asm volatile("atom.acquire.cta.cas.b64 %0, [%1], %2, %2;"
+                 : "=l"(value)
+                 : "l"(from), "l"(~0ull)
+                 : "memory");
     return value;
 }
 /* Returns what was there; ordered among the threads of this GPU. */
@@ -111,14 +115,13 @@ template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) {
     return __hip_atomic_load(from, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 template <class T> GPU_DEVICE T gpu_peek_system(const T *from) { return gpu_acquire_system(from); }
-/* Exchanges, by which the emulator knows them from what no other wave may touch. */
-GPU_DEVICE void gpu_tell_block(unsigned *to, unsigned value) {
+GPU_DEVICE void gpu_tell_block(unsigned long long *to, unsigned long long value) {
     gpu_settle();
     (void)__hip_atomic_exchange(to, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
-GPU_DEVICE unsigned gpu_ask_block(unsigned *from) {
-    unsigned seen = ~0u;
-    (void)__hip_atomic_compare_exchange_strong(from, &seen, ~0u, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE,
+GPU_DEVICE unsigned long long gpu_ask_block(unsigned long long *from) {
+    unsigned long long seen = ~0ull;
+    (void)__hip_atomic_compare_exchange_strong(from, &seen, ~0ull, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE,
                                                __HIP_MEMORY_SCOPE_WORKGROUP);
     return seen;
 }
@@ -137,8 +140,8 @@ template <class T> GPU_DEVICE void gpu_tell_system(T *, T) {}
 template <class T> GPU_DEVICE void gpu_release_earlier(T *, T) {}
 template <class T> GPU_DEVICE T gpu_peek_system(const T *from) { return *from; }
 template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) { return *from; }
-GPU_DEVICE void gpu_tell_block(unsigned *, unsigned) {}
-GPU_DEVICE unsigned gpu_ask_block(unsigned *from) { return *from; }
+GPU_DEVICE void gpu_tell_block(unsigned long long *, unsigned long long) {}
+GPU_DEVICE unsigned long long gpu_ask_block(unsigned long long *from) { return *from; }
 template <class T> GPU_DEVICE T gpu_add(T *to, T) { return *to; }
 GPU_DEVICE unsigned long long gpu_nanoseconds() { return 0; }
 #endif
