@@ -25,6 +25,7 @@ typedef struct request {
  * plan says, so that there is room for those that are there at once. */
 typedef struct visit {
     spw_block *block;
+    int32_t largest; /* free block */
     uint64_t least;  /* no request is smaller */
     uint64_t cut;    /* what is left of a block is cut off from so many bytes on */
     uint64_t number; /* of the visit */
@@ -149,11 +150,17 @@ static inline bool has_room(const visit *v, const request *r, uint64_t rooms) {
     return has;
 }
 
+/* So much that is left of a block is cut off. */
+static inline uint64_t cut_of(uint32_t pool) {
+    return pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1;
+}
+
 /* What requests of one pool find before anything is in use. */
 static void begin_pool(spw_allocator *a, uint8_t pool, visit *v) {
     v->block = a->block;
+    v->largest = a->pool[pool].last;
     v->number = ++a->visit;
-    v->cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1;
+    v->cut = cut_of(pool);
 }
 
 /* request_of [sizes of the part]. The pools of its requests, a bit each. */
@@ -173,6 +180,70 @@ static uint32_t find_requests(const spw_allocator *a, const place *at, const spw
     return pools;
 }
 
+static inline uint64_t bytes_of(const place *at, const spw_visit_part *of, size_t size) {
+    return spw_visit_bytes(at->size[of->size[size]].asked);
+}
+
+/* Are there as many free blocks for each size as births need of it and of larger ones? What is as large as several of the largest size
+ * counts so often. */
+static bool fits_by_count(const spw_allocator *a, uint32_t pool, const place *at, const spw_visit_part *of) {
+    const spw_visit_need *need = of->all.need, *end = need + of->all.needs;
+    const uint64_t most = bytes_of(at, of, 0) + cut_of(pool) - 1;
+    const spw_block *all = a->block;
+    uint64_t before = UINT64_MAX;
+    int32_t block = a->pool[pool].last;
+    size_t there = 0;
+    for (; block != SPW_NO_BLOCK && all[block].bytes >= 2 * most; block = all[block].smaller)
+        there += all[block].bytes / most;
+    for (; need != end; need++) {
+        const uint64_t bytes = bytes_of(at, of, need->size);
+        if (bytes > before) return false;
+        for (before = bytes; there < need->births; there++, block = all[block].smaller)
+            if (block == SPW_NO_BLOCK || all[block].bytes < bytes) return false;
+    }
+    return true;
+}
+
+/* Room at the ends of blocks of which the visit has parts, the largest first. */
+typedef struct tails {
+    uint64_t bytes[PLACES];
+    size_t count;
+} tails;
+
+static inline void find_tails(const visit *v, uint64_t rooms, tails *t) {
+    t->count = 0;
+    for (rooms &= (UINT64_C(1) << LEAD) - 1; rooms != 0; rooms &= rooms - 1) {
+        const size_t p = (size_t)__builtin_ctzll(rooms);
+        size_t at = t->count;
+        if (v->behind[p] != NO_PART) continue;
+        for (; at > 0 && t->bytes[at - 1] < v->room[p]; at--) t->bytes[at] = t->bytes[at - 1];
+        t->bytes[at] = v->room[p];
+        t->count++;
+    }
+}
+
+/* The same of the births that come late, while others are there: of free blocks, and of the ends of those of which the visit has parts. */
+static bool fits_late(const visit *v, uint64_t rooms, const spw_visit_part *of, const request *request_of) {
+    uint64_t before = UINT64_MAX;
+    int32_t block = v->largest;
+    size_t there = 0, tail = 0;
+    tails t;
+    find_tails(v, rooms, &t);
+    for (size_t n = 0; n < of->late.needs; n++) {
+        const uint64_t bytes = request_of[of->late.need[n].size].bytes;
+        if (bytes > before) return false;
+        for (before = bytes; there < of->late.need[n].births; there++) {
+            while (block != SPW_NO_BLOCK && v->block[block].visit == v->number)
+                block = v->block[block].smaller;
+            if (block != SPW_NO_BLOCK && v->block[block].bytes >= bytes)
+                block = v->block[block].smaller;
+            else if (tail == t.count || t.bytes[tail++] < bytes)
+                return false;
+        }
+    }
+    return true;
+}
+
 /* Do all births of the part, which are of one pool, find room? */
 static bool finds_room(spw_allocator *a, const place *at, const spw_visit_part *of) {
     const spw_visit_step *step = at->forms->step + of->step + of->steps, *end = step + of->few;
@@ -180,11 +251,15 @@ static bool finds_room(spw_allocator *a, const place *at, const spw_visit_part *
     visit v;
     uint64_t rooms = 0;
     bool fits = true;
-    const uint32_t pools = find_requests(a, at, of, request_of, &v);
-    if (pools == 0) return true;
-    begin_pool(a, (uint8_t)__builtin_ctz(pools), &v);
+    if (of->sizes == 0) return true;
+    const uint8_t pool = at->size[of->size[0]].pool;
+    if (fits_by_count(a, pool, at, of)) return true;
+    begin_pool(a, pool, &v);
+    (void)find_requests(a, at, of, request_of, &v);
+    const spw_visit_step *late = step + of->begin_late;
     for (; step != end && fits; step++) {
         const request *r = &request_of[step->size];
+        if (step == late && fits_late(&v, rooms, of, request_of)) return true;
         if (step->kind == SPW_STEP_BIRTH)
             fits = serve(&v, r, step->place, &rooms);
         else if (step->kind == SPW_STEP_DEATH)
@@ -241,17 +316,27 @@ static bool fits_by_sums(const spw_allocator *a, uint32_t pool, const spw_visit_
     return true;
 }
 
+static place place_of(const spw_event_list *list, const spw_event_visit *v) {
+    const spw_visit_form *form = &list->forms->form[v->form];
+    return (place){v, list->forms, form, &form->plan[v->plan], list->forms->size + v->size};
+}
+
 /* Small requests are always cut exactly, so that only whether they fit is to be known. Their sizes and order tell it, and the free blocks,
  * of which the addresses count as far as they order them. What fitted once fits again. */
-static bool fits_small(const spw_event_list *list, const place *at, spw_allocator *a) {
-    if (fits_by_sums(a, SPW_SMALL_POOL, &at->visit->total.small)) return true;
+static bool fits_small(const spw_event_list *list, const spw_event_visit *v, spw_allocator *a) {
     const uint64_t pool = spw_pool_number(a, SPW_SMALL_POOL),
-                   number = spw_allocator_mix(at->visit->total.number + pool);
+                   number = spw_allocator_mix(v->total.number + pool);
     uint64_t *known = list->fits != NULL && pool != 0 ? &list->fits->number[number % SPW_VISITS_KNOWN] : NULL;
     if (known != NULL && *known == number) return true;
-    if (!finds_room(a, at, &at->plan->small)) return false;
+    const place at = place_of(list, v);
+    if (!finds_room(a, &at, &at.plan->small)) return false;
     if (known != NULL) *known = number;
     return true;
+}
+
+static bool fits_large(const spw_event_list *list, const spw_event_visit *v, spw_allocator *a) {
+    const place at = place_of(list, v);
+    return finds_room(a, &at, &at.plan->large);
 }
 
 /* Allocated by all of it, small and large requests. */
@@ -269,28 +354,33 @@ static uint64_t most_of(const place *at, const uint64_t *after) {
     return most;
 }
 
-/* beside: bytes that the visit may have without a new peak. *most: what it has, where that is more. */
-static bool fits_large(const place *at, uint64_t beside, spw_allocator *a, uint64_t *most) {
+/* Where it may come to a new peak, or has blocks of other streams. beside: bytes that it may have without a new peak. *most: what it has,
+ * where that is more. */
+static bool follow_large(const spw_event_list *list, const spw_event_visit *v, uint64_t beside,
+                         spw_allocator *a, uint64_t *most) {
+    const place at = place_of(list, v);
     uint64_t after[SPW_VISIT_EVENTS], large = 0;
-    if (!at->visit->total.others && at->visit->most <= beside)
-        return fits_by_sums(a, 0, &at->visit->total.large) || finds_room(a, at, &at->plan->large);
-    if (!follow(a, at, &at->plan->large, after)) return false;
-    if (at->visit->most <= beside) return true;
-    for (size_t i = 0; i < at->plan->large.steps; i++) spw_raise_to(&large, after[i]);
-    if (large + at->visit->total.small.bytes > beside) *most = most_of(at, after);
+    if (!follow(a, &at, &at.plan->large, after)) return false;
+    if (v->most <= beside) return true;
+    for (size_t i = 0; i < at.plan->large.steps; i++) spw_raise_to(&large, after[i]);
+    if (large + v->total.small.bytes > beside) *most = most_of(&at, after);
     return true;
 }
 
 bool spw_event_visit_replay(const spw_event_list *list, size_t which, spw_allocator *a) {
     const spw_event_visit *v = &list->visit[which];
-    const spw_visit_form *form = &list->forms->form[v->form];
-    const place at = {v, list->forms, form, &form->plan[v->plan], list->forms->size + v->size};
     spw_allocator_stats *s = &a->stats;
+    const uint64_t beside = s->allocated_peak_bytes - s->allocated_bytes;
     uint64_t most = 0;
-    if (!v->outlined || !fits_small(list, &at, a)) return false;
-    if (!fits_large(&at, s->allocated_peak_bytes - s->allocated_bytes, a, &most)) return false;
+    if (!v->outlined) return false;
+    if (!fits_by_sums(a, SPW_SMALL_POOL, &v->total.small) && !fits_small(list, v, a)) return false;
+    if (v->total.others || v->most > beside) {
+        if (!follow_large(list, v, beside, a, &most)) return false;
+        spw_raise_to(&s->allocated_peak_bytes, s->allocated_bytes + most);
+    } else if (!fits_by_sums(a, 0, &v->total.large) && !fits_large(list, v, a)) {
+        return false;
+    }
     spw_raise_to(&s->requested_peak_bytes, s->requested_bytes + v->requested);
-    spw_raise_to(&s->allocated_peak_bytes, s->allocated_bytes + most);
     return true;
 }
 
