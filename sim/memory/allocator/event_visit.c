@@ -14,6 +14,9 @@ enum { PLACES = SPW_VISIT_PLACES, NO_PART = UINT8_MAX };
 /* Where a request is served: the gap of a part, its lead, or a block of its own. */
 enum { LEAD = PLACES, OWN_BLOCK = 2 * PLACES };
 
+/* A request is large that is this part of the largest, or more. */
+enum { LARGE = 8 };
+
 /* What is asked for. */
 typedef struct request {
     uint64_t bytes;
@@ -27,6 +30,7 @@ typedef struct visit {
     spw_block *block;
     int32_t largest; /* free block */
     uint64_t least;  /* no request is smaller */
+    uint64_t large;  /* requests of so many bytes look at large rooms alone */
     uint64_t cut;    /* what is left of a block is cut off from so many bytes on */
     uint64_t number; /* of the visit */
     uint64_t bytes[PLACES];
@@ -109,11 +113,32 @@ static inline int32_t own_block(const visit *v, const request *r) {
     return own;
 }
 
-/* A birth, in place p. rooms: bits of those that may serve a request. false: there is no room. */
-static inline bool serve(visit *v, const request *r, size_t p, uint64_t *rooms) {
+/* Bits of rooms that may serve a request; and of those that may serve a large one. */
+typedef struct rooms {
+    uint64_t all, large;
+} rooms;
+
+static inline uint64_t rooms_for(const visit *v, const request *r, const rooms *rooms) {
+    return r->bytes >= v->large ? rooms->large : rooms->all;
+}
+
+static inline void add_room(const visit *v, size_t where, rooms *rooms) {
+    rooms->all |= (uint64_t)(v->room[where] >= v->least) << where;
+    rooms->large |= (uint64_t)(v->room[where] >= v->large) << where;
+}
+
+static inline void drop_rooms(uint64_t which, rooms *rooms) {
+    rooms->all &= ~which;
+    rooms->large &= ~which;
+}
+
+/* A birth, in place p. false: there is no room. */
+static inline bool serve(visit *v, const request *r, size_t p, rooms *rooms) {
     const int32_t own = own_block(v, r);
+    const uint64_t look = rooms_for(v, r, rooms);
     uint64_t best = own != SPW_NO_BLOCK ? v->block[own].bytes : UINT64_MAX;
-    const size_t where = look_beside(v, *rooms, r->bytes, own, &best);
+    size_t where = OWN_BLOCK;
+    if (look != 0) where = look_beside(v, look, r->bytes, own, &best);
     if (best == UINT64_MAX) return false;
     if (where == OWN_BLOCK) {
         v->block[own].visit = v->number;
@@ -121,32 +146,32 @@ static inline bool serve(visit *v, const request *r, size_t p, uint64_t *rooms) 
         v->before[p] = v->behind[p] = NO_PART;
     } else {
         stand_between(v, where, p);
-        *rooms &= ~((uint64_t)1 << where);
+        drop_rooms((uint64_t)1 << where, rooms);
     }
     const uint64_t rest = best - r->bytes, gap = rest >= v->cut ? rest : 0;
     v->room[LEAD + p] = 0;
     v->room[p] = gap;
     v->bytes[p] = best - gap;
-    *rooms |= (uint64_t)(gap >= v->least) << p;
+    add_room(v, p, rooms);
     return true;
 }
 
 /* A death. */
-static inline void leave(visit *v, const spw_visit_step *step, uint64_t *rooms) {
+static inline void leave(visit *v, const spw_visit_step *step, rooms *rooms) {
     const size_t p = step->place;
-    *rooms &= ~step->rooms;
+    drop_rooms(step->rooms, rooms);
     if ((v->before[p] & v->behind[p]) == NO_PART) {
         v->block[v->own[p]].visit = 0;
         return;
     }
-    const size_t grows = leave_between(v, p);
     /* NOLINTNEXTLINE(clang-analyzer-*): one of both is there */
-    *rooms |= (uint64_t)(v->room[grows] >= v->least) << grows;
+    add_room(v, leave_between(v, p), rooms);
 }
 
-static inline bool has_room(const visit *v, const request *r, uint64_t rooms) {
+static inline bool has_room(const visit *v, const request *r, const rooms *rooms) {
     bool has = own_block(v, r) != SPW_NO_BLOCK;
-    for (; rooms != 0 && !has; rooms &= rooms - 1) has = v->room[__builtin_ctzll(rooms)] >= r->bytes;
+    for (uint64_t look = rooms_for(v, r, rooms); look != 0 && !has; look &= look - 1)
+        has = v->room[__builtin_ctzll(look)] >= r->bytes;
     return has;
 }
 
@@ -163,18 +188,37 @@ static void begin_pool(spw_allocator *a, uint8_t pool, visit *v) {
     v->cut = cut_of(pool);
 }
 
+/* The smallest free block of so many bytes. hint: it is that, or a smaller one, which is near in most cases; SPW_NO_BLOCK: nobody knows. */
+static inline int32_t first_of(const spw_allocator *a, uint8_t pool, uint64_t bytes, int32_t hint) {
+    enum { NEAR = 6 };
+    const spw_block *block = a->block;
+    for (size_t i = 0; i < NEAR && hint != SPW_NO_BLOCK; i++) {
+        const int32_t smaller = block[hint].smaller;
+        if (smaller == SPW_NO_BLOCK || block[smaller].bytes < bytes) return hint;
+        hint = smaller;
+    }
+    int32_t first = spw_pool_first_from(&a->pool[pool], spw_sizes_of(bytes));
+    while (first != SPW_NO_BLOCK && block[first].bytes < bytes) first = block[first].larger;
+    return first;
+}
+
 /* request_of [sizes of the part]. The pools of its requests, a bit each. */
 static uint32_t find_requests(const spw_allocator *a, const place *at, const spw_visit_part *of,
                               request *request_of, visit *v) {
     uint32_t pools = 0;
-    v->least = UINT64_MAX;
+    uint64_t before = 0, large = 0;
+    int32_t hint = SPW_NO_BLOCK;
+    v->least = v->large = UINT64_MAX;
     for (size_t k = 0; k < of->sizes; k++) {
         const spw_visit_size *s = &at->size[of->size[k]];
         const uint64_t bytes = spw_visit_bytes(s->asked);
-        int32_t first = spw_pool_first_from(&a->pool[s->pool], s->sizes);
-        while (first != SPW_NO_BLOCK && a->block[first].bytes < bytes) first = a->block[first].larger;
-        request_of[k] = (request){bytes, first, s->pool};
+        if (bytes > before || s->pool != request_of[k - 1].pool) hint = SPW_NO_BLOCK;
+        hint = first_of(a, s->pool, bytes, hint);
+        request_of[k] = (request){bytes, hint, s->pool};
+        before = bytes;
+        if (k == 0) large = bytes / LARGE;
         if (bytes < v->least) v->least = bytes;
+        if (bytes >= large && bytes < v->large) v->large = bytes;
         pools |= UINT32_C(1) << s->pool;
     }
     return pools;
@@ -210,10 +254,10 @@ typedef struct tails {
     size_t count;
 } tails;
 
-static inline void find_tails(const visit *v, uint64_t rooms, tails *t) {
+static inline void find_tails(const visit *v, uint64_t all, tails *t) {
     t->count = 0;
-    for (rooms &= (UINT64_C(1) << LEAD) - 1; rooms != 0; rooms &= rooms - 1) {
-        const size_t p = (size_t)__builtin_ctzll(rooms);
+    for (uint64_t behind = all & ((UINT64_C(1) << LEAD) - 1); behind != 0; behind &= behind - 1) {
+        const size_t p = (size_t)__builtin_ctzll(behind);
         size_t at = t->count;
         if (v->behind[p] != NO_PART) continue;
         for (; at > 0 && t->bytes[at - 1] < v->room[p]; at--) t->bytes[at] = t->bytes[at - 1];
@@ -223,12 +267,13 @@ static inline void find_tails(const visit *v, uint64_t rooms, tails *t) {
 }
 
 /* The same of the births that come late, while others are there: of free blocks, and of the ends of those of which the visit has parts. */
-static bool fits_late(const visit *v, uint64_t rooms, const spw_visit_part *of, const request *request_of) {
+static bool fits_late(const visit *v, const rooms *rooms, const spw_visit_part *of,
+                      const request *request_of) {
     uint64_t before = UINT64_MAX;
     int32_t block = v->largest;
     size_t there = 0, tail = 0;
     tails t;
-    find_tails(v, rooms, &t);
+    find_tails(v, rooms->all, &t);
     for (size_t n = 0; n < of->late.needs; n++) {
         const uint64_t bytes = request_of[of->late.need[n].size].bytes;
         if (bytes > before) return false;
@@ -244,45 +289,48 @@ static bool fits_late(const visit *v, uint64_t rooms, const spw_visit_part *of, 
     return true;
 }
 
+/* Do births find room, one after the other? */
+static inline bool find_room(visit *v, const spw_visit_step *step, const spw_visit_step *end,
+                             const request *request_of, rooms *rooms) {
+    for (; step != end; step++) {
+        const request *r = &request_of[step->size];
+        if (step->kind == SPW_STEP_DEATH)
+            leave(v, step, rooms);
+        else if (step->kind == SPW_STEP_BIRTH ? !serve(v, r, step->place, rooms) : !has_room(v, r, rooms))
+            return false;
+    }
+    return true;
+}
+
 /* Do all births of the part, which are of one pool, find room? */
 static bool finds_room(spw_allocator *a, const place *at, const spw_visit_part *of) {
-    const spw_visit_step *step = at->forms->step + of->step + of->steps, *end = step + of->few;
+    const spw_visit_step *step = at->forms->step + of->step + of->steps, *late = step + of->begin_late;
     request request_of[SPW_VISIT_SIZES];
     visit v;
-    uint64_t rooms = 0;
-    bool fits = true;
+    rooms there = {0, 0};
     if (of->sizes == 0) return true;
     const uint8_t pool = at->size[of->size[0]].pool;
     if (fits_by_count(a, pool, at, of)) return true;
     begin_pool(a, pool, &v);
     (void)find_requests(a, at, of, request_of, &v);
-    const spw_visit_step *late = step + of->begin_late;
-    for (; step != end && fits; step++) {
-        const request *r = &request_of[step->size];
-        if (step == late && fits_late(&v, rooms, of, request_of)) return true;
-        if (step->kind == SPW_STEP_BIRTH)
-            fits = serve(&v, r, step->place, &rooms);
-        else if (step->kind == SPW_STEP_DEATH)
-            leave(&v, step, &rooms);
-        else
-            fits = has_room(&v, r, rooms);
-    }
-    return fits;
+    if (!find_room(&v, step, late, request_of, &there)) return false;
+    return fits_late(&v, &there, of, request_of) || find_room(&v, late, step + of->few, request_of, &there);
 }
 
 /* In one pool. after [steps] rises by the bytes in use behind each. */
 static bool follow_pool(visit *v, const place *at, const spw_visit_part *of, const request *request_of,
                         uint8_t pool, uint64_t *after) {
     const spw_visit_step *step = at->forms->step + of->step;
-    uint64_t used = 0, rooms = 0;
+    uint64_t used = 0;
+    rooms there = {0, 0};
     for (size_t i = 0; i < of->steps; i++, step++) {
         const request *r = &request_of[step->size];
         if (r->pool == pool && step->kind == SPW_STEP_BIRTH) {
-            if (!serve(v, r, step->place, &rooms)) return false;
+            if (!serve(v, r, step->place, &there)) return false;
             used += v->bytes[step->place];
         } else if (r->pool == pool) {
             used -= v->bytes[step->place];
-            leave(v, step, &rooms);
+            leave(v, step, &there);
         }
         after[i] += used;
     }

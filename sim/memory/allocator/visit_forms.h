@@ -70,7 +70,6 @@ typedef struct spw_visit_plan {
 /* A size of a visit. */
 typedef struct spw_visit_size {
     uint64_t asked;
-    uint16_t sizes; /* spw_sizes_of() */
     uint8_t pool;
 } spw_visit_size;
 

@@ -123,7 +123,7 @@ static void add_size(const spw_visit_form *form, size_t k, uint64_t asked, spw_v
                      spw_visit_total *total) {
     const uint64_t rounded = spw_visit_bytes(asked);
     const uint32_t pool = spw_pool_of(form->stream[k], rounded);
-    size[k] = (spw_visit_size){asked, spw_sizes_of(rounded), (uint8_t)pool};
+    size[k] = (spw_visit_size){asked, (uint8_t)pool};
     total->too_much = total->too_much || asked > MOST_BYTES;
     if (total->too_much || rounded == 0) return; /* of 0 bytes nothing is allocated */
     total->others = total->others || pool > SPW_SMALL_POOL;
