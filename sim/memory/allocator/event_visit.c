@@ -114,26 +114,26 @@ static inline int32_t own_block(const visit *v, const request *r) {
 }
 
 /* Bits of rooms that may serve a request; and of those that may serve a large one. */
-typedef struct rooms {
+typedef struct room_bits {
     uint64_t all, large;
-} rooms;
+} room_bits;
 
-static inline uint64_t rooms_for(const visit *v, const request *r, const rooms *rooms) {
+static inline uint64_t rooms_for(const visit *v, const request *r, const room_bits *rooms) {
     return r->bytes >= v->large ? rooms->large : rooms->all;
 }
 
-static inline void add_room(const visit *v, size_t where, rooms *rooms) {
+static inline void add_room(const visit *v, size_t where, room_bits *rooms) {
     rooms->all |= (uint64_t)(v->room[where] >= v->least) << where;
     rooms->large |= (uint64_t)(v->room[where] >= v->large) << where;
 }
 
-static inline void drop_rooms(uint64_t which, rooms *rooms) {
+static inline void drop_rooms(uint64_t which, room_bits *rooms) {
     rooms->all &= ~which;
     rooms->large &= ~which;
 }
 
 /* A birth, in place p. false: there is no room. */
-static inline bool serve(visit *v, const request *r, size_t p, rooms *rooms) {
+static inline bool serve(visit *v, const request *r, size_t p, room_bits *rooms) {
     const int32_t own = own_block(v, r);
     const uint64_t look = rooms_for(v, r, rooms);
     uint64_t best = own != SPW_NO_BLOCK ? v->block[own].bytes : UINT64_MAX;
@@ -157,7 +157,7 @@ static inline bool serve(visit *v, const request *r, size_t p, rooms *rooms) {
 }
 
 /* A death. */
-static inline void leave(visit *v, const spw_visit_step *step, rooms *rooms) {
+static inline void leave(visit *v, const spw_visit_step *step, room_bits *rooms) {
     const size_t p = step->place;
     drop_rooms(step->rooms, rooms);
     if ((v->before[p] & v->behind[p]) == NO_PART) {
@@ -168,7 +168,7 @@ static inline void leave(visit *v, const spw_visit_step *step, rooms *rooms) {
     add_room(v, leave_between(v, p), rooms);
 }
 
-static inline bool has_room(const visit *v, const request *r, const rooms *rooms) {
+static inline bool has_room(const visit *v, const request *r, const room_bits *rooms) {
     bool has = own_block(v, r) != SPW_NO_BLOCK;
     for (uint64_t look = rooms_for(v, r, rooms); look != 0 && !has; look &= look - 1)
         has = v->room[__builtin_ctzll(look)] >= r->bytes;
@@ -267,7 +267,7 @@ static inline void find_tails(const visit *v, uint64_t all, tails *t) {
 }
 
 /* The same of the births that come late, while others are there: of free blocks, and of the ends of those of which the visit has parts. */
-static bool fits_late(const visit *v, const rooms *rooms, const spw_visit_part *of,
+static bool fits_late(const visit *v, const room_bits *rooms, const spw_visit_part *of,
                       const request *request_of) {
     uint64_t before = UINT64_MAX;
     int32_t block = v->largest;
@@ -291,7 +291,7 @@ static bool fits_late(const visit *v, const rooms *rooms, const spw_visit_part *
 
 /* Do births find room, one after the other? */
 static inline bool find_room(visit *v, const spw_visit_step *step, const spw_visit_step *end,
-                             const request *request_of, rooms *rooms) {
+                             const request *request_of, room_bits *rooms) {
     for (; step != end; step++) {
         const request *r = &request_of[step->size];
         if (step->kind == SPW_STEP_DEATH)
@@ -307,7 +307,7 @@ static bool finds_room(spw_allocator *a, const place *at, const spw_visit_part *
     const spw_visit_step *step = at->forms->step + of->step + of->steps, *late = step + of->begin_late;
     request request_of[SPW_VISIT_SIZES];
     visit v;
-    rooms there = {0, 0};
+    room_bits there = {0, 0};
     if (of->sizes == 0) return true;
     const uint8_t pool = at->size[of->size[0]].pool;
     if (fits_by_count(a, pool, at, of)) return true;
@@ -322,7 +322,7 @@ static bool follow_pool(visit *v, const place *at, const spw_visit_part *of, con
                         uint8_t pool, uint64_t *after) {
     const spw_visit_step *step = at->forms->step + of->step;
     uint64_t used = 0;
-    rooms there = {0, 0};
+    room_bits there = {0, 0};
     for (size_t i = 0; i < of->steps; i++, step++) {
         const request *r = &request_of[step->size];
         if (r->pool == pool && step->kind == SPW_STEP_BIRTH) {
