@@ -59,8 +59,8 @@ typedef struct spw_reserved_stage {
     size_t slots;
     spw_reserved_process begun[VARIANTS]; /* with `begin` alone, of which every rank's is a copy; or none */
     /* Where all ranks are alike but for bytes, and every run of the step has the same rows: */
-    spw_step_memory *memory;     /* theirs; NULL: each has its own */
-    spw_event_list list[STEADY]; /* of each run; empty where it is that of the run before */
+    spw_step_memory *memory; /* theirs; NULL: each has its own */
+    spw_event_list list;     /* of every run */
 } spw_reserved_stage;
 
 /* Steps that are run later (reserved_later.c). */

@@ -3,6 +3,8 @@
 #include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
 
+#include <string.h>
+
 enum { MOST_TENSORS = 256 };
 
 bool spw_step_memory_is_alike(const spw_step_memory *m) {
@@ -16,41 +18,33 @@ static const spw_rank_rows *rows_at(const spw_step_rows *rows, size_t layer, siz
     return &rows->rows[layer % rows->layers * rows->micro_batches + micro_batch];
 }
 
-/* FNV-1a. */
-static uint64_t number_of(uint64_t number, const bool *flag, size_t flags) {
-    for (size_t i = 0; i < flags; i++) number = (number ^ flag[i]) * UINT64_C(0x100000001b3);
-    return number;
-}
-
-uint64_t spw_step_memory_state(const spw_step_memory *m) {
+/* Of what nothing is left behind the step nothing was there before it. */
+static void drop_earlier(const spw_step_memory *m, spw_event_list *list) {
     const size_t layers = m->stages.begin[m->pipeline.chunks];
-    uint64_t number = UINT64_C(0xcbf29ce484222325);
-    number = number_of(number, m->live, m->sets * m->stages.most * m->layer.tensors);
-    number = number_of(number, m->left, layers);
-    return number_of(number, m->made, layers + ENDS);
+    size_t kept = 0, mark = 0;
+    for (size_t i = 0; i < list->events; i++) {
+        const size_t left = list->event[i].slot - spw_step_left_slot(m);
+        for (; mark < list->marks && list->mark[mark] == i; mark++) list->mark[mark] = kept;
+        if (list->event[i].earlier && !(left < layers ? m->left[left] : m->made[left - layers])) continue;
+        if (kept < i) list->event[kept] = list->event[i];
+        kept++;
+    }
+    for (; mark < list->marks; mark++) list->mark[mark] = kept;
+    list->events = kept;
 }
 
-spw_status spw_step_memory_serves(const spw_step_memory *m, const spw_event_list *begin,
-                                  const spw_event_list *first, spw_event_list *later, bool *serves) {
-    bool *there = NULL; /* in the first step */
-    size_t at = 0;
+/* What a step leaves depends on what it does alone, but for what it does not touch; no layer's tensors are left. */
+spw_status spw_step_memory_every_step(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    const size_t cells = 2 * m->stages.begin[m->pipeline.chunks] + ENDS;
     spw_status status = SPW_OK;
-    SPW_TRY(SPW_ALLOC(spw_step_memory_slots(m), &there));
-    for (size_t i = 0; i < begin->events; i++) there[begin->event[i].slot] = begin->event[i].born;
-    *serves = true;
-    for (size_t i = 0; i < later->events && *serves; i++) {
-        spw_memory_event *event = &later->event[i];
-        event->earlier = at == first->events || !spw_memory_event_is_equal(event, &first->event[at]);
-        if (!event->earlier)
-            there[event->slot] = event->born, at++;
-        else
-            *serves = !event->born && !there[event->slot];
-    }
-    *serves = *serves && at == first->events;
-    for (size_t i = 0; i < later->events && !*serves; i++) later->event[i].earlier = false;
+    SPW_TRY(SPW_ALLOC(cells, &m->untouched));
+    memset(m->untouched, true, cells * sizeof *m->untouched);
+    SPW_TRY(spw_step_memory_step(m, rows, list));
+    drop_earlier(m, list);
 
 cleanup:
-    spw_free(there);
+    spw_free(m->untouched);
+    m->untouched = NULL;
     return status;
 }
 
