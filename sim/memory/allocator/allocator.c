@@ -40,7 +40,7 @@ spw_status spw_allocator_copy(const spw_allocator *from, spw_allocator **out) {
     spw_allocator *a = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
-    SPW_TRY(SPW_ALLOC(1, &a));
+    SPW_TRY(SPW_RESIZE(1, &a));
     *a = *from;
     a->block = NULL;
     a->spare = NULL;
@@ -226,6 +226,14 @@ uint64_t spw_allocator_state(const spw_allocator *a, const spw_allocation *live,
             sum +=
                 spw_allocator_mix((i + 1) * UINT64_C(0xbea225f9eb34556d) + a->block[live[i].block].address);
     return sum != 0 ? sum : 1;
+}
+
+uint64_t spw_allocator_glance(const spw_allocator *a) {
+    uint64_t sum = a->next_address;
+    for (size_t p = 0; p < SPW_POOLS; p++)
+        for (int32_t i = a->pool[p].last; i != SPW_NO_BLOCK; i = a->block[i].smaller)
+            sum += spw_allocator_mix(a->block[i].address + a->block[i].bytes * UINT64_C(0xd1b54a32d192ed03));
+    return sum;
 }
 
 uint64_t spw_allocator_stranded_bytes(const spw_allocator *a) {

@@ -10,6 +10,7 @@
 typedef struct turn {
     int variant;
     bool starts;   /* the job's first step */
+    bool ends;     /* no run follows it */
     uint64_t sure; /* bytes that its list is to have live at once; 0: perhaps it has not */
 } turn;
 
@@ -26,6 +27,10 @@ static uint64_t state_of(spw_reserved_process *p, size_t slots) {
     if (!p->known) p->state = p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
     p->known = true;
     return p->state;
+}
+
+static uint64_t glance_of(const spw_reserved_process *p) {
+    return p->allocator != NULL ? spw_allocator_glance(p->allocator) : 0;
 }
 
 static void process_destroy(spw_reserved_process *p) {
@@ -84,7 +89,8 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
                                const spw_event_list *list, spw_reserved_process *p,
                                spw_memory_event *refused) {
     spw_status status = SPW_OK;
-    p->began = state_of(p, stage->slots);
+    p->began = at.ends ? 0 : state_of(p, stage->slots);
+    p->glance = at.ends ? 0 : glance_of(p);
     p->known = false;
     if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, at, p));
     if (m->request.every)
@@ -251,7 +257,7 @@ static bool is_repeated(spw_reserved_memory *m, size_t place, uint64_t number) {
     bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
     for (int v = m->first; v < m->variants && same; v++) {
         spw_reserved_process *p = &rank->now.process[v];
-        same = p->began != 0 && p->began == state_of(p, slots);
+        same = p->began != 0 && p->glance == glance_of(p) && p->began == state_of(p, slots);
     }
     return same;
 }
@@ -265,7 +271,8 @@ static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool s
     rank->ran = true;
     rank->now.first = starts;
     for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
-        const turn at = {v, starts, sure ? rank->now.peak_bytes : 0};
+        const turn at = {v, starts, spw_reserved_is_steady(m) && run + 1 == STEADY,
+                         sure ? rank->now.peak_bytes : 0};
         status = process_step(m, stage, at, &l->list, &rank->now.process[v], &rank->now.refused[v]);
     }
     return status;

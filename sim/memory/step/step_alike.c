@@ -20,10 +20,10 @@ static const spw_rank_rows *rows_at(const spw_step_rows *rows, size_t layer, siz
 
 /* Of what nothing is left behind the step nothing was there before it. */
 static void drop_earlier(const spw_step_memory *m, spw_event_list *list) {
-    const size_t layers = m->stages.begin[m->pipeline.chunks];
+    const size_t layers = m->stages.begin[m->pipeline.chunks], first = spw_step_left_slot(m);
     size_t kept = 0, mark = 0;
     for (size_t i = 0; i < list->events; i++) {
-        const size_t left = list->event[i].slot - spw_step_left_slot(m);
+        const size_t left = list->event[i].slot - first;
         for (; mark < list->marks && list->mark[mark] == i; mark++) list->mark[mark] = kept;
         if (list->event[i].earlier && !(left < layers ? m->left[left] : m->made[left - layers])) continue;
         if (kept < i) list->event[kept] = list->event[i];
@@ -35,8 +35,9 @@ static void drop_earlier(const spw_step_memory *m, spw_event_list *list) {
 
 /* What a step leaves depends on what it does alone, but for what it does not touch; no layer's tensors are left. */
 spw_status spw_step_memory_every_step(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
-    const size_t cells = 2 * m->stages.begin[m->pipeline.chunks] + ENDS;
+    const size_t layers = m->stages.begin[m->pipeline.chunks], cells = 2 * layers + ENDS;
     spw_status status = SPW_OK;
+    SPW_TRY(spw_event_list_reserve(list, m->pipeline.micro_batches * layers * (m->layer.events + KEPT)));
     SPW_TRY(SPW_ALLOC(cells, &m->untouched));
     memset(m->untouched, true, cells * sizeof *m->untouched);
     SPW_TRY(spw_step_memory_step(m, rows, list));
