@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/memory/allocator/allocator_internal.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* --- The allocator --- */
@@ -36,15 +37,29 @@ spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allo
     return SPW_OK;
 }
 
+/* Of an empty one nothing else is looked at. */
+static void copy_pool(const spw_pool *from, spw_pool *to) {
+    if (from->last != SPW_NO_BLOCK) {
+        *to = *from;
+    } else {
+        to->last = from->last;
+        memcpy(to->there, from->there, sizeof to->there);
+        to->number = from->number;
+        to->unmappeds = from->unmappeds;
+        to->small = from->small;
+    }
+    to->unmapped = NULL;
+}
+
 spw_status spw_allocator_copy(const spw_allocator *from, spw_allocator **out) {
     spw_allocator *a = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
     SPW_TRY(SPW_RESIZE(1, &a));
-    *a = *from;
+    memcpy(a, from, offsetof(spw_allocator, pool));
     a->block = NULL;
     a->spare = NULL;
-    for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].unmapped = NULL;
+    for (size_t p = 0; p < SPW_POOLS; p++) copy_pool(&from->pool[p], &a->pool[p]);
     SPW_TRY(SPW_RESIZE(a->capacity, &a->block));
     SPW_TRY(SPW_RESIZE(a->capacity, &a->spare));
     for (size_t p = 0; p < SPW_POOLS && a->settings.expandable_segments; p++)

@@ -317,14 +317,20 @@ static spw_status replay_events(const spw_event_list *list, size_t end, spw_allo
     return status;
 }
 
-/* The next event at which more is to be done than to replay it. */
-static size_t next_stop(const spw_event_list *list, const cursor *at) {
-    size_t mark = at->mark, stop = list->events;
-    while (mark < list->marks && list->mark[mark] <= at->event) mark++;
-    if (mark < list->marks && list->mark[mark] < stop) stop = list->mark[mark];
-    if (at->visit < list->visits && list->visit[at->visit].begin < stop) stop = list->visit[at->visit].begin;
-    return stop;
+/* The first mark that is not before the event, and is to be looked at; behind the list: there is none. */
+static size_t mark_from(const spw_event_list *list, size_t event, cursor *at) {
+    while (at->mark < list->marks &&
+           (list->mark[at->mark] < event || (list->again != NULL && !list->again[at->mark])))
+        at->mark++;
+    return at->mark < list->marks ? list->mark[at->mark] : SIZE_MAX;
 }
+
+static size_t visit_from(const spw_event_list *list, cursor *at) {
+    while (at->visit < list->visits && list->visit[at->visit].begin < at->event) at->visit++;
+    return at->visit < list->visits ? list->visit[at->visit].begin : SIZE_MAX;
+}
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 static void begin_replay(spw_allocator *allocator, uint64_t sure, spw_list_replay *out) {
     *out = (spw_list_replay){.refused = false};
@@ -367,16 +373,16 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
     begin_replay(allocator, sure, out);
     if (!visits) spw_event_list_spread(list);
     if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &marks.known));
+    size_t mark = marks.known != NULL ? mark_from(list, 0, &at) : SIZE_MAX, next = visit_from(list, &at);
     while (at.event < list->events && !out->refused) {
-        while (at.mark < list->marks && list->mark[at.mark] < at.event) at.mark++;
-        if (marks.known != NULL && at.mark < list->marks && list->mark[at.mark] == at.event &&
-            (list->again == NULL || list->again[at.mark])) {
+        if (at.event == mark) {
             look_at_mark(list, allocator, live, slots, &marks, &at, out);
-            if (at.event == list->events) break;
+            mark = mark_from(list, at.event + 1, &at);
+            next = visit_from(list, &at);
         }
-        while (at.visit < list->visits && list->visit[at.visit].begin < at.event) at.visit++;
-        if (at.visit < list->visits && list->visit[at.visit].begin == at.event) {
+        if (at.event == next) {
             const size_t visit = at.visit++;
+            next = at.visit < list->visits ? list->visit[at.visit].begin : SIZE_MAX;
             note_forward(list->visit[visit].backward, allocator, &at, out);
             if (spw_event_visit_replay(list, visit, allocator)) {
                 at.event = list->visit[visit].end;
@@ -384,7 +390,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
             }
             spw_event_visit_spread(list, visit);
         }
-        SPW_TRY(replay_events(list, next_stop(list, &at), allocator, live, &at, out));
+        SPW_TRY(replay_events(list, smaller(smaller(mark, next), list->events), allocator, live, &at, out));
     }
     if (at.forward) out->after_forward = spw_allocator_get_stats(allocator);
     out->after = spw_allocator_get_stats(allocator);
