@@ -124,7 +124,7 @@ cleanup:
 /* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
 static spw_status run(spw_step_memory *m, spw_step_place at, spw_phase phase, bool keep) {
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < m->layer.events && status == SPW_OK; i++) {
+    for (size_t i = m->phase[phase].begin; i < m->phase[phase].end && status == SPW_OK; i++) {
         const spw_event *event = &m->layer.event[i];
         if (event->phase != phase || (keep && event->sign < 0 && m->layer.tensor[event->tensor].needed) ||
             (event->sign < 0 && is_reduced(m, event->tensor)))

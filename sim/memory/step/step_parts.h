@@ -66,6 +66,9 @@ struct spw_step_memory {
     size_t micro_batch;      /* of the pass under way */
     size_t at_work;          /* its layer among the model's MoE layers; SPW_NO_MOE_LAYER: none */
     spw_layer layer;
+    struct {
+        size_t begin, end;
+    } phase[SPW_PHASE_COUNT]; /* its events lie there */
     size_t layers;
     size_t ranks;    /* of the group */
     bool saves;      /* no remat */
