@@ -57,6 +57,7 @@ typedef struct spw_visit_part {
                    they stand is of no account */
     spw_visit_needs all, late; /* of the few; of those from here on: */
     size_t begin_late;
+    size_t most_live; /* at once */
     size_t sizes;
     uint8_t size[SPW_VISIT_SIZES]; /* of the form, the largest first when the plan was made */
 } spw_visit_part;

@@ -77,6 +77,8 @@ static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t 
         const uint8_t at = place[event[i].birth];
         const uint64_t bit = (uint64_t)1 << at;
         taken ^= bit;
+        if ((size_t)__builtin_popcountll(taken) > part->most_live)
+            part->most_live = (size_t)__builtin_popcountll(taken);
         all->step[all->steps++] = (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size],
                                                    event[i].born ? SPW_STEP_BIRTH : SPW_STEP_DEATH};
     }
@@ -160,7 +162,6 @@ static bool measure(const spw_event_list *list, const spw_visit_form *form, spw_
         add_size(form, form->changing[c], list->own[v->own + c].bytes, size, &v->total);
     if (v->total.too_much) return false;
     v->requested = most_of(form, size);
-    v->most = v->requested + form->most_live * (SPW_BLOCK_SMALLEST + SPW_SMALL_REQUEST);
     return v->total.small.bytes + v->total.large.bytes <= MOST_BYTES;
 }
 
@@ -174,6 +175,9 @@ static spw_status outline_visit(spw_event_list *list, spw_event_visit *v) {
     const spw_status status = plan_of(all, v->form, v->total.classes, all->size + v->size, &plan);
     v->plan = (uint16_t)plan;
     v->outlined = plan < SPW_VISIT_PLANS;
+    if (v->outlined)
+        v->most = v->requested + form->most_live * SPW_BLOCK_SMALLEST +
+                  form->plan[plan].large.most_live * SPW_SMALL_REQUEST;
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* Steps of the ranks of one stage: the same events, in which only the bytes of what follows the routing differ. */
 #include "base/memory.h"
+#include "base/saturate.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
 
@@ -61,17 +62,25 @@ spw_status spw_step_memory_find_visits(const spw_step_memory *m, spw_event_list 
     return status == SPW_OK ? spw_event_list_find_own(list, law, m->layer.tensors) : status;
 }
 
+/* All of a cell at once, and of tensors what is asked for alone: there are far more events than of either. */
 void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
-    const spw_rank_rows *at = NULL;
-    size_t layer = 0, micro_batch = 0;
+    uint64_t row_bytes[MOST_TENSORS], count[SPW_ROWS_COUNT] = {0};
+    uint8_t which[MOST_TENSORS];
+    size_t layer = SIZE_MAX, micro_batch = SIZE_MAX;
+    for (size_t t = 0; t < m->layer.tensors; t++) {
+        row_bytes[t] = spw_layer_row_bytes(&m->layer.tensor[t], 1);
+        which[t] = (uint8_t)m->layer.tensor[t].rows;
+    }
     for (size_t i = 0; i < list->owns; i++) {
         spw_own_event *event = &list->own[i];
-        if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
+        if (event->layer != layer || event->micro_batch != micro_batch) {
             layer = event->layer;
             micro_batch = event->micro_batch;
-            at = rows_at(rows, layer, micro_batch);
+            for (unsigned r = 0; r < SPW_ROWS_COUNT; r++)
+                if (spw_rows_follow_routing((spw_rows)r))
+                    count[r] = spw_routed_rows((spw_rows)r, rows_at(rows, layer, micro_batch));
         }
-        event->bytes = spw_layer_bytes(&m->layer.tensor[event->kind], at);
+        event->bytes = spw_saturated_product(row_bytes[event->kind], count[which[event->kind]]);
     }
 }
 
