@@ -1,6 +1,7 @@
 /* Visits: events of which each birth has its death among them. Where all of it fits into blocks that are free already, they leave the
  * allocator as they found it, but for the peaks. So they need no entries of their own. Often it can be told from sums that all of it
- * fits. Else what is in use is cut from free blocks that stay in their lists, in a few pieces that are forgotten at the end. */
+ * fits, or from how many free blocks there are. Else what is in use is cut from free blocks that stay in their lists, in a few pieces
+ * that are forgotten at the end. */
 #include "sim/memory/allocator/event_visit.h"
 #include "sim/memory/allocator/allocator_internal.h"
 #include "sim/memory/allocator/visit_forms.h"
@@ -190,7 +191,7 @@ static void begin_pool(spw_allocator *a, uint8_t pool, visit *v) {
 
 /* The smallest free block of so many bytes. hint: it is that, or a smaller one, which is near in most cases; SPW_NO_BLOCK: nobody knows. */
 static inline int32_t first_of(const spw_allocator *a, uint8_t pool, uint64_t bytes, int32_t hint) {
-    enum { NEAR = 6 };
+    enum { NEAR = 3 };
     const spw_block *block = a->block;
     for (size_t i = 0; i < NEAR && hint != SPW_NO_BLOCK; i++) {
         const int32_t smaller = block[hint].smaller;
@@ -224,12 +225,20 @@ static uint32_t find_requests(const spw_allocator *a, const place *at, const spw
     return pools;
 }
 
+/* --- Enough blocks --- */
+
+/* Births find room whatever dies between them where for each size there are as many blocks that end in so much room as there are births of
+ * it and of larger ones. For let each birth strike out the smallest block, of those counted, that is large enough for it: by Hall there
+ * always is one. The request itself takes the smallest room of all, at the end of that block, of another one that is not larger, or
+ * between parts. Of another one what was counted there is counted at the end of the struck one from now on, which is as large. Deaths
+ * only let ends grow, and no block has two. A block of several times the largest birth, with what may not be cut off it, counts so often:
+ * what a birth has of it is no more than one of these. A birth that dies at once, or is the last, needs one only while it is there. */
+
 static inline uint64_t bytes_of(const place *at, const spw_visit_part *of, size_t size) {
     return spw_visit_bytes(at->size[of->size[size]].asked);
 }
 
-/* Are there as many free blocks for each size as births need of it and of larger ones? What is as large as several of the largest size
- * counts so often. */
+/* Of all births, for whole free blocks. */
 static bool fits_by_count(const spw_allocator *a, uint32_t pool, const place *at, const spw_visit_part *of) {
     const spw_visit_need *need = of->all.need, *end = need + of->all.needs;
     const uint64_t most = bytes_of(at, of, 0) + cut_of(pool) - 1;
@@ -248,7 +257,7 @@ static bool fits_by_count(const spw_allocator *a, uint32_t pool, const place *at
     return true;
 }
 
-/* Room at the ends of blocks of which the visit has parts, the largest first. */
+/* Room at the ends of blocks of which a visit has parts, the largest first. */
 typedef struct tails {
     uint64_t bytes[PLACES];
     size_t count;
@@ -266,7 +275,7 @@ static inline void find_tails(const visit *v, uint64_t all, tails *t) {
     }
 }
 
-/* The same of the births that come late, while others are there: of free blocks, and of the ends of those of which the visit has parts. */
+/* Of the births that come late: for free blocks, and the ends of those of which the visit has parts. */
 static bool fits_late(const visit *v, const room_bits *rooms, const spw_visit_part *of,
                       const request *request_of) {
     uint64_t before = UINT64_MAX;
@@ -289,7 +298,9 @@ static bool fits_late(const visit *v, const room_bits *rooms, const spw_visit_pa
     return true;
 }
 
-/* Do births find room, one after the other? */
+/* --- One after the other --- */
+
+/* Do births find room? */
 static inline bool find_room(visit *v, const spw_visit_step *step, const spw_visit_step *end,
                              const request *request_of, room_bits *rooms) {
     for (; step != end; step++) {

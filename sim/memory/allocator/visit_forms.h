@@ -37,13 +37,13 @@ typedef struct spw_visit_step {
 /* Where a size is served. */
 typedef enum spw_size_class { SPW_SIZE_NONE, SPW_SIZE_SMALL, SPW_SIZE_LARGE } spw_size_class;
 
-/* So many births are of this size or of larger ones. */
+/* So many births are of this size or of larger ones; of those that pass one is among them, if there is one. */
 typedef struct spw_visit_need {
     uint16_t births;
     uint8_t size; /* of those of the part */
 } spw_visit_need;
 
-/* What births need that find room whatever dies, the largest first. One that passes counts where no larger one does. */
+/* Of all sizes of some births, the largest first. */
 typedef struct spw_visit_needs {
     spw_visit_need need[SPW_VISIT_SIZES];
     size_t needs;
@@ -55,9 +55,9 @@ typedef struct spw_visit_part {
     size_t
         few; /* behind these: those that tell whether all of it finds room. Births that die at once, or are the last, pass: where
                    they stand is of no account */
-    spw_visit_needs all, late; /* of the few; of those from here on: */
-    size_t begin_late;
-    size_t most_live; /* at once */
+    size_t begin_late;         /* among the few */
+    spw_visit_needs all, late; /* of the few; of those from there on */
+    size_t most_live;          /* at once */
     size_t sizes;
     uint8_t size[SPW_VISIT_SIZES]; /* of the form, the largest first when the plan was made */
 } spw_visit_part;

@@ -24,25 +24,26 @@ static void add_few(spw_visit_forms *all, spw_visit_part *part) {
     part->few = all->steps - part->step - part->steps;
 }
 
-/* Of `steps` steps. */
+/* What births of these steps need. */
 static void find_needs(const spw_visit_step *step, size_t steps, size_t sizes, spw_visit_needs *needs) {
-    uint16_t births[SPW_VISIT_SIZES] = {0}, sum = 0, before = 0;
+    uint16_t births[SPW_VISIT_SIZES] = {0}, sum = 0;
     bool passes[SPW_VISIT_SIZES] = {false}, passed = false;
     for (size_t i = 0; i < steps; i++) {
         if (step[i].kind == SPW_STEP_BIRTH) births[step[i].size]++;
         if (step[i].kind == SPW_STEP_PASSES) passes[step[i].size] = true;
     }
     for (size_t k = 0; k < sizes; k++) {
+        if (births[k] == 0 && !passes[k]) continue;
         passed = passed || passes[k];
         sum = (uint16_t)(sum + births[k]);
-        const uint16_t all = (uint16_t)(sum + passed);
-        if (all > before) needs->need[needs->needs++] = (spw_visit_need){all, (uint8_t)k};
-        before = all;
+        needs->need[needs->needs++] = (spw_visit_need){(uint16_t)(sum + passed), (uint8_t)k};
     }
 }
 
-/* Behind most deaths. */
-static void find_late(const spw_visit_step *few, spw_visit_part *part) {
+/* Of a part whose few steps are there. The last quarter of them is late: behind a death most of what it takes to follow all is done, and
+ * what it needs is there in nearly all cases. */
+static void find_late(const spw_visit_forms *all, spw_visit_part *part) {
+    const spw_visit_step *few = all->step + part->step + part->steps;
     size_t at = part->few - part->few / 4;
     while (at > 0 && at < part->few && few[at - 1].kind != SPW_STEP_DEATH) at++;
     part->begin_late = at;
@@ -84,7 +85,7 @@ static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t 
     }
     part->steps = all->steps - part->step;
     add_few(all, part);
-    find_late(all->step + part->step + part->steps, part);
+    find_late(all, part);
 }
 
 /* That of these classes; SPW_VISIT_PLANS: there are too many. */
