@@ -176,17 +176,12 @@ static inline bool has_room(const visit *v, const request *r, const room_bits *r
     return has;
 }
 
-/* So much that is left of a block is cut off. */
-static inline uint64_t cut_of(uint32_t pool) {
-    return pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1;
-}
-
 /* What requests of one pool find before anything is in use. */
 static void begin_pool(spw_allocator *a, uint8_t pool, visit *v) {
     v->block = a->block;
     v->largest = a->pool[pool].last;
     v->number = ++a->visit;
-    v->cut = cut_of(pool);
+    v->cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1;
 }
 
 /* The smallest free block of so many bytes. hint: it is that, or a smaller one, which is near in most cases; SPW_NO_BLOCK: nobody knows. */
@@ -219,7 +214,7 @@ static uint32_t find_requests(const spw_allocator *a, const place *at, const spw
         before = bytes;
         if (k == 0) large = bytes / LARGE;
         if (bytes < v->least) v->least = bytes;
-        if (bytes >= large && bytes < v->large) v->large = bytes;
+        if (bytes >= large) v->large = bytes;
         pools |= UINT32_C(1) << s->pool;
     }
     return pools;
@@ -231,8 +226,9 @@ static uint32_t find_requests(const spw_allocator *a, const place *at, const spw
  * it and of larger ones. For let each birth strike out the smallest block, of those counted, that is large enough for it: by Hall there
  * always is one. The request itself takes the smallest room of all, at the end of that block, of another one that is not larger, or
  * between parts. Of another one what was counted there is counted at the end of the struck one from now on, which is as large. Deaths
- * only let ends grow, and no block has two. A block of several times the largest birth, with what may not be cut off it, counts so often:
- * what a birth has of it is no more than one of these. A birth that dies at once, or is the last, needs one only while it is there. */
+ * only let ends grow, and no block has two. A block of several times the largest birth counts so often: what a birth has of it is no
+ * more than one of these, as all is cut off it but for what is less than any of them. A birth that dies at once, or is the last, needs
+ * one only while it is there. */
 
 static inline uint64_t bytes_of(const place *at, const spw_visit_part *of, size_t size) {
     return spw_visit_bytes(at->size[of->size[size]].asked);
@@ -241,7 +237,7 @@ static inline uint64_t bytes_of(const place *at, const spw_visit_part *of, size_
 /* Of all births, for whole free blocks. */
 static bool fits_by_count(const spw_allocator *a, uint32_t pool, const place *at, const spw_visit_part *of) {
     const spw_visit_need *need = of->all.need, *end = need + of->all.needs;
-    const uint64_t most = bytes_of(at, of, 0) + cut_of(pool) - 1;
+    const uint64_t most = bytes_of(at, of, 0);
     const spw_block *all = a->block;
     uint64_t before = UINT64_MAX;
     int32_t block = a->pool[pool].last;
