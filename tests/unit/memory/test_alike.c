@@ -33,6 +33,8 @@ static const question questions[] = {
     {"torchtitan", "", "full", "expert: 8, fsdp: 4, pipeline: 2", false},
     {"megatron-flex", "optimizer: sharded\nfsdp2: {reshard_after_forward: never}\n", "full", "expert: 8",
      true},
+    {"megatron-flex", "optimizer: sharded\nfsdp2: {reshard_after_forward: never}\n", "full",
+     "expert: 8, pipeline: 4", true},
 };
 
 static void read_job(const question *q, double hbm_gib, spw_job *out, spw_scheme *scheme) {
