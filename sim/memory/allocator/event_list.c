@@ -308,7 +308,7 @@ static spw_status replay_events(const spw_event_list *list, size_t end, spw_allo
     return status;
 }
 
-/* The first mark that is not before the event, and is to be looked at; behind the list: there is none. */
+/* From the event on: the first mark that is to be looked at; SIZE_MAX: there is none. */
 static size_t mark_from(const spw_event_list *list, size_t event, cursor *at) {
     while (at->mark < list->marks &&
            (list->mark[at->mark] < event || (list->again != NULL && !list->again[at->mark])))
@@ -316,6 +316,7 @@ static size_t mark_from(const spw_event_list *list, size_t event, cursor *at) {
     return at->mark < list->marks ? list->mark[at->mark] : SIZE_MAX;
 }
 
+/* From where it is on: where the next visit begins. */
 static size_t visit_from(const spw_event_list *list, cursor *at) {
     while (at->visit < list->visits && list->visit[at->visit].begin < at->event) at->visit++;
     return at->visit < list->visits ? list->visit[at->visit].begin : SIZE_MAX;
@@ -373,10 +374,11 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         }
         if (at.event == next) {
             const size_t visit = at.visit++;
-            next = at.visit < list->visits ? list->visit[at.visit].begin : SIZE_MAX;
+            next = visit_from(list, &at);
             note_forward(list->visit[visit].backward, allocator, &at, out);
             if (spw_event_visit_replay(list, visit, allocator)) {
                 at.event = list->visit[visit].end;
+                if (mark < at.event) mark = mark_from(list, at.event, &at);
                 continue;
             }
             spw_event_visit_spread(list, visit);
