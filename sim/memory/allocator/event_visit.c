@@ -124,6 +124,7 @@ static inline uint64_t rooms_for(const visit *v, const request *r, const room_bi
 }
 
 static inline void add_room(const visit *v, size_t where, room_bits *rooms) {
+    /* NOLINTNEXTLINE(clang-analyzer-*): of a part that goes one neighbour is there */
     rooms->all |= (uint64_t)(v->room[where] >= v->least) << where;
     rooms->large |= (uint64_t)(v->room[where] >= v->large) << where;
 }
@@ -165,7 +166,6 @@ static inline void leave(visit *v, const spw_visit_step *step, room_bits *rooms)
         v->block[v->own[p]].visit = 0;
         return;
     }
-    /* NOLINTNEXTLINE(clang-analyzer-*): one of both is there */
     add_room(v, leave_between(v, p), rooms);
 }
 
@@ -208,7 +208,7 @@ static uint32_t find_requests(const spw_allocator *a, const place *at, const spw
     for (size_t k = 0; k < of->sizes; k++) {
         const spw_visit_size *s = &at->size[of->size[k]];
         const uint64_t bytes = spw_visit_bytes(s->asked);
-        if (bytes > before || s->pool != request_of[k - 1].pool) hint = SPW_NO_BLOCK;
+        if (k == 0 || bytes > before || s->pool != request_of[k - 1].pool) hint = SPW_NO_BLOCK;
         hint = first_of(a, s->pool, bytes, hint);
         request_of[k] = (request){bytes, hint, s->pool};
         before = bytes;
