@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/memory/allocator/allocator_internal.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* --- The allocator --- */
@@ -36,15 +37,29 @@ spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allo
     return SPW_OK;
 }
 
+/* Of an empty one nothing else is looked at. */
+static void copy_pool(const spw_pool *from, spw_pool *to) {
+    if (from->last != SPW_NO_BLOCK) {
+        *to = *from;
+    } else {
+        to->last = from->last;
+        memcpy(to->there, from->there, sizeof to->there);
+        to->number = from->number;
+        to->unmappeds = from->unmappeds;
+        to->small = from->small;
+    }
+    to->unmapped = NULL;
+}
+
 spw_status spw_allocator_copy(const spw_allocator *from, spw_allocator **out) {
     spw_allocator *a = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
-    SPW_TRY(SPW_ALLOC(1, &a));
-    *a = *from;
+    SPW_TRY(SPW_RESIZE(1, &a));
+    memcpy(a, from, offsetof(spw_allocator, pool));
     a->block = NULL;
     a->spare = NULL;
-    for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].unmapped = NULL;
+    for (size_t p = 0; p < SPW_POOLS; p++) copy_pool(&from->pool[p], &a->pool[p]);
     SPW_TRY(SPW_RESIZE(a->capacity, &a->block));
     SPW_TRY(SPW_RESIZE(a->capacity, &a->spare));
     for (size_t p = 0; p < SPW_POOLS && a->settings.expandable_segments; p++)
@@ -226,6 +241,14 @@ uint64_t spw_allocator_state(const spw_allocator *a, const spw_allocation *live,
             sum +=
                 spw_allocator_mix((i + 1) * UINT64_C(0xbea225f9eb34556d) + a->block[live[i].block].address);
     return sum != 0 ? sum : 1;
+}
+
+uint64_t spw_allocator_glance(const spw_allocator *a) {
+    uint64_t sum = a->next_address;
+    for (size_t p = 0; p < SPW_POOLS; p++)
+        for (int32_t i = a->pool[p].last; i != SPW_NO_BLOCK; i = a->block[i].smaller)
+            sum += spw_allocator_mix(a->block[i].address + a->block[i].bytes * UINT64_C(0xd1b54a32d192ed03));
+    return sum;
 }
 
 uint64_t spw_allocator_stranded_bytes(const spw_allocator *a) {

@@ -99,6 +99,8 @@ SPW_MUST_CHECK spw_status spw_allocator_empty_cache(spw_allocator *allocator);
  * the same from here on, whatever came before. 0: garbage is collected by time, of which no number is made. Two states have the
  * same number by chance alone, in one of 2^64 cases. */
 uint64_t spw_allocator_state(const spw_allocator *allocator, const spw_allocation *live, size_t slots);
+/* The same of the free blocks alone, sooner: where two are unequal, the numbers of all blocks are. */
+uint64_t spw_allocator_glance(const spw_allocator *allocator);
 /* The largest free block that shares its segment with one in use: reserved, and of use only to what fits into it. */
 uint64_t spw_allocator_stranded_bytes(const spw_allocator *allocator);
 

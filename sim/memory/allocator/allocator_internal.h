@@ -56,10 +56,10 @@ struct spw_allocator {
     spw_block *block;
     int32_t *spare; /* unused entries of block */
     size_t blocks, spares, capacity;
-    spw_pool pool[SPW_POOLS];
     uint64_t searches[2]; /* large, small; counted for garbage collection only */
     uint64_t next_address;
     uint64_t visit; /* the last one that was followed, from 1 on */
+    spw_pool pool[SPW_POOLS];
 };
 
 /* Neither in use nor waiting for a stream. */

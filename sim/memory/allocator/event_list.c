@@ -214,11 +214,17 @@ static uint64_t add_number(uint64_t number, uint64_t bytes, uint64_t rest) {
     return (number + (bytes ^ bytes >> 29) + rest * UINT64_C(0xd1b54a32d192ed03)) * UINT64_C(0x100000001b3);
 }
 
-/* A number of what is behind a mark: of its events, or of its own ones and of what does not change, of every `step`th from `begin` to
- * before `end`. The factors are odd; only the sum waits for the event before. */
-static uint64_t number_behind(const spw_event_list *list, size_t mark, size_t begin, size_t end,
-                              size_t step) {
-    uint64_t number = list->own != NULL ? list->shape[mark] : end - begin;
+/* Of what changes behind a mark, all of it where nothing else is known; behind the last one, too. */
+static size_t begin_of(const spw_event_list *list, size_t mark) {
+    if (list->own == NULL) return mark < list->marks ? list->mark[mark] : list->events;
+    return mark < list->marks ? list->shape[mark].own : list->owns;
+}
+
+/* A number of what is behind a mark: of its events, or of its own ones and of what does not change, of every `step`th. The factors are
+ * odd; only the sum waits for the event before. */
+static uint64_t number_behind(const spw_event_list *list, size_t mark, size_t step) {
+    const size_t begin = begin_of(list, mark), end = begin_of(list, mark + 1);
+    uint64_t number = list->own != NULL ? list->shape[mark].number : end - begin;
     for (size_t i = begin; i < end && list->own != NULL; i += step)
         number = add_number(number, list->own[i].bytes, 0);
     for (size_t i = begin; i < end && list->own == NULL; i += step) {
@@ -226,18 +232,6 @@ static uint64_t number_behind(const spw_event_list *list, size_t mark, size_t be
         number = add_number(number, e->bytes, (uint64_t)e->slot << 1 | e->born);
     }
     return number;
-}
-
-/* begin [marks + 1]: which of them come first behind each mark. */
-static void find_own_of_marks(const spw_event_list *list, size_t *begin) {
-    const size_t owns = list->own != NULL ? list->owns : list->events;
-    size_t at = 0;
-    for (size_t m = 0; m < list->marks; m++) {
-        if (list->own == NULL) at = list->mark[m];
-        while (list->own != NULL && at < owns && list->own[at].event < list->mark[m]) at++;
-        begin[m] = at;
-    }
-    begin[list->marks] = owns;
 }
 
 /* Which of the numbers, of which those that are unlike the others already stay so, stand there more than once. first [places, a power of
@@ -260,27 +254,24 @@ static void find_repeated(const uint64_t *number, size_t *first, size_t places, 
 spw_status spw_event_list_find_again(spw_event_list *list) {
     enum { SOME = 7 };
     uint64_t *number = NULL;
-    size_t *begin = NULL, *first = NULL, places = 2;
+    size_t *first = NULL, places = 2;
     spw_status status = SPW_OK;
     forget_again(list);
     if (list->marks == 0) return SPW_OK;
-    SPW_TRY(SPW_ALLOC(list->marks + 1, &begin));
-    find_own_of_marks(list, begin);
     SPW_TRY(SPW_ALLOC(list->marks, &number));
     while (places < 2 * list->marks) places *= 2;
     SPW_TRY(SPW_ALLOC(places, &first));
     SPW_TRY(SPW_ALLOC(list->marks, &list->again));
     for (size_t m = 0; m < list->marks; m++) {
-        number[m] = number_behind(list, m, begin[m], begin[m + 1], SOME);
+        number[m] = number_behind(list, m, SOME);
         list->again[m] = true;
     }
     find_repeated(number, first, places, list->again, list->marks);
     for (size_t m = 0; m < list->marks; m++)
-        if (list->again[m]) number[m] = number_behind(list, m, begin[m], begin[m + 1], 1);
+        if (list->again[m]) number[m] = number_behind(list, m, 1);
     find_repeated(number, first, places, list->again, list->marks);
 
 cleanup:
-    spw_free(begin);
     spw_free(number);
     spw_free(first);
     return status;
@@ -317,14 +308,21 @@ static spw_status replay_events(const spw_event_list *list, size_t end, spw_allo
     return status;
 }
 
-/* The next event at which more is to be done than to replay it. */
-static size_t next_stop(const spw_event_list *list, const cursor *at) {
-    size_t mark = at->mark, stop = list->events;
-    while (mark < list->marks && list->mark[mark] <= at->event) mark++;
-    if (mark < list->marks && list->mark[mark] < stop) stop = list->mark[mark];
-    if (at->visit < list->visits && list->visit[at->visit].begin < stop) stop = list->visit[at->visit].begin;
-    return stop;
+/* From the event on: the first mark that is to be looked at; SIZE_MAX: there is none. */
+static size_t mark_from(const spw_event_list *list, size_t event, cursor *at) {
+    while (at->mark < list->marks &&
+           (list->mark[at->mark] < event || (list->again != NULL && !list->again[at->mark])))
+        at->mark++;
+    return at->mark < list->marks ? list->mark[at->mark] : SIZE_MAX;
 }
+
+/* From where it is on: where the next visit begins. */
+static size_t visit_from(const spw_event_list *list, cursor *at) {
+    while (at->visit < list->visits && list->visit[at->visit].begin < at->event) at->visit++;
+    return at->visit < list->visits ? list->visit[at->visit].begin : SIZE_MAX;
+}
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 static void begin_replay(spw_allocator *allocator, uint64_t sure, spw_list_replay *out) {
     *out = (spw_list_replay){.refused = false};
@@ -367,24 +365,25 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
     begin_replay(allocator, sure, out);
     if (!visits) spw_event_list_spread(list);
     if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &marks.known));
+    size_t mark = marks.known != NULL ? mark_from(list, 0, &at) : SIZE_MAX, next = visit_from(list, &at);
     while (at.event < list->events && !out->refused) {
-        while (at.mark < list->marks && list->mark[at.mark] < at.event) at.mark++;
-        if (marks.known != NULL && at.mark < list->marks && list->mark[at.mark] == at.event &&
-            (list->again == NULL || list->again[at.mark])) {
+        if (at.event == mark) {
             look_at_mark(list, allocator, live, slots, &marks, &at, out);
-            if (at.event == list->events) break;
+            mark = mark_from(list, at.event + 1, &at);
+            next = visit_from(list, &at);
         }
-        while (at.visit < list->visits && list->visit[at.visit].begin < at.event) at.visit++;
-        if (at.visit < list->visits && list->visit[at.visit].begin == at.event) {
+        if (at.event == next) {
             const size_t visit = at.visit++;
+            next = visit_from(list, &at);
             note_forward(list->visit[visit].backward, allocator, &at, out);
             if (spw_event_visit_replay(list, visit, allocator)) {
                 at.event = list->visit[visit].end;
+                if (mark < at.event) mark = mark_from(list, at.event, &at);
                 continue;
             }
             spw_event_visit_spread(list, visit);
         }
-        SPW_TRY(replay_events(list, next_stop(list, &at), allocator, live, &at, out));
+        SPW_TRY(replay_events(list, smaller(smaller(mark, next), list->events), allocator, live, &at, out));
     }
     if (at.forward) out->after_forward = spw_allocator_get_stats(allocator);
     out->after = spw_allocator_get_stats(allocator);

@@ -36,6 +36,12 @@ typedef struct spw_own_event {
     uint16_t kind, layer;
 } spw_own_event;
 
+/* What is behind a mark, up to the next one. */
+typedef struct spw_mark_shape {
+    uint64_t number; /* of what does not change */
+    size_t own;      /* the first of its events among those whose bytes change */
+} spw_mark_shape;
+
 /* Births of a visit, in bytes as the allocator rounds them. */
 typedef struct spw_visit_sum {
     uint64_t bytes, most; /* all together, and what may be given beside; of one */
@@ -87,7 +93,7 @@ typedef struct spw_event_list {
     spw_visit_forms *forms; /* of the visits */
     spw_own_event *own; /* [owns] spw_event_list_find_own(), by event; NULL: of all events bytes are read */
     size_t owns, own_room;
-    uint64_t *shape; /* [marks] with own: a number of what does not change behind each */
+    spw_mark_shape *shape; /* [marks] with own: what is behind each */
 } spw_event_list;
 
 SPW_MUST_CHECK spw_status spw_event_list_reserve(spw_event_list *list, size_t capacity);

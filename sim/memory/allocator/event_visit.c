@@ -1,6 +1,7 @@
 /* Visits: events of which each birth has its death among them. Where all of it fits into blocks that are free already, they leave the
  * allocator as they found it, but for the peaks. So they need no entries of their own. Often it can be told from sums that all of it
- * fits. Else what is in use is cut from free blocks that stay in their lists, in a few pieces that are forgotten at the end. */
+ * fits, or from how many free blocks there are. Else what is in use is cut from free blocks that stay in their lists, in a few pieces
+ * that are forgotten at the end. */
 #include "sim/memory/allocator/event_visit.h"
 #include "sim/memory/allocator/allocator_internal.h"
 #include "sim/memory/allocator/visit_forms.h"
@@ -14,6 +15,9 @@ enum { PLACES = SPW_VISIT_PLACES, NO_PART = UINT8_MAX };
 /* Where a request is served: the gap of a part, its lead, or a block of its own. */
 enum { LEAD = PLACES, OWN_BLOCK = 2 * PLACES };
 
+/* A request is large that is this part of the largest, or more. */
+enum { LARGE = 8 };
+
 /* What is asked for. */
 typedef struct request {
     uint64_t bytes;
@@ -25,7 +29,9 @@ typedef struct request {
  * plan says, so that there is room for those that are there at once. */
 typedef struct visit {
     spw_block *block;
+    int32_t largest; /* free block */
     uint64_t least;  /* no request is smaller */
+    uint64_t large;  /* requests of so many bytes look at large rooms alone */
     uint64_t cut;    /* what is left of a block is cut off from so many bytes on */
     uint64_t number; /* of the visit */
     uint64_t bytes[PLACES];
@@ -108,11 +114,33 @@ static inline int32_t own_block(const visit *v, const request *r) {
     return own;
 }
 
-/* A birth, in place p. rooms: bits of those that may serve a request. false: there is no room. */
-static inline bool serve(visit *v, const request *r, size_t p, uint64_t *rooms) {
+/* Bits of rooms that may serve a request; and of those that may serve a large one. */
+typedef struct room_bits {
+    uint64_t all, large;
+} room_bits;
+
+static inline uint64_t rooms_for(const visit *v, const request *r, const room_bits *rooms) {
+    return r->bytes >= v->large ? rooms->large : rooms->all;
+}
+
+static inline void add_room(const visit *v, size_t where, room_bits *rooms) {
+    /* NOLINTNEXTLINE(clang-analyzer-*): of a part that goes one neighbour is there */
+    rooms->all |= (uint64_t)(v->room[where] >= v->least) << where;
+    rooms->large |= (uint64_t)(v->room[where] >= v->large) << where;
+}
+
+static inline void drop_rooms(uint64_t which, room_bits *rooms) {
+    rooms->all &= ~which;
+    rooms->large &= ~which;
+}
+
+/* A birth, in place p. false: there is no room. */
+static inline bool serve(visit *v, const request *r, size_t p, room_bits *rooms) {
     const int32_t own = own_block(v, r);
+    const uint64_t look = rooms_for(v, r, rooms);
     uint64_t best = own != SPW_NO_BLOCK ? v->block[own].bytes : UINT64_MAX;
-    const size_t where = look_beside(v, *rooms, r->bytes, own, &best);
+    size_t where = OWN_BLOCK;
+    if (look != 0) where = look_beside(v, look, r->bytes, own, &best);
     if (best == UINT64_MAX) return false;
     if (where == OWN_BLOCK) {
         v->block[own].visit = v->number;
@@ -120,94 +148,196 @@ static inline bool serve(visit *v, const request *r, size_t p, uint64_t *rooms) 
         v->before[p] = v->behind[p] = NO_PART;
     } else {
         stand_between(v, where, p);
-        *rooms &= ~((uint64_t)1 << where);
+        drop_rooms((uint64_t)1 << where, rooms);
     }
     const uint64_t rest = best - r->bytes, gap = rest >= v->cut ? rest : 0;
     v->room[LEAD + p] = 0;
     v->room[p] = gap;
     v->bytes[p] = best - gap;
-    *rooms |= (uint64_t)(gap >= v->least) << p;
+    add_room(v, p, rooms);
     return true;
 }
 
 /* A death. */
-static inline void leave(visit *v, const spw_visit_step *step, uint64_t *rooms) {
+static inline void leave(visit *v, const spw_visit_step *step, room_bits *rooms) {
     const size_t p = step->place;
-    *rooms &= ~step->rooms;
+    drop_rooms(step->rooms, rooms);
     if ((v->before[p] & v->behind[p]) == NO_PART) {
         v->block[v->own[p]].visit = 0;
         return;
     }
-    const size_t grows = leave_between(v, p);
-    /* NOLINTNEXTLINE(clang-analyzer-*): one of both is there */
-    *rooms |= (uint64_t)(v->room[grows] >= v->least) << grows;
+    add_room(v, leave_between(v, p), rooms);
 }
 
-static inline bool has_room(const visit *v, const request *r, uint64_t rooms) {
+static inline bool has_room(const visit *v, const request *r, const room_bits *rooms) {
     bool has = own_block(v, r) != SPW_NO_BLOCK;
-    for (; rooms != 0 && !has; rooms &= rooms - 1) has = v->room[__builtin_ctzll(rooms)] >= r->bytes;
+    for (uint64_t look = rooms_for(v, r, rooms); look != 0 && !has; look &= look - 1)
+        has = v->room[__builtin_ctzll(look)] >= r->bytes;
     return has;
 }
 
 /* What requests of one pool find before anything is in use. */
 static void begin_pool(spw_allocator *a, uint8_t pool, visit *v) {
     v->block = a->block;
+    v->largest = a->pool[pool].last;
     v->number = ++a->visit;
     v->cut = pool % 2 == SPW_SMALL_POOL ? SPW_BLOCK_SMALLEST : SPW_SMALL_REQUEST + 1;
+}
+
+/* The smallest free block of so many bytes. hint: it is that, or a smaller one, which is near in most cases; SPW_NO_BLOCK: nobody knows. */
+static inline int32_t first_of(const spw_allocator *a, uint8_t pool, uint64_t bytes, int32_t hint) {
+    enum { NEAR = 3 };
+    const spw_block *block = a->block;
+    for (size_t i = 0; i < NEAR && hint != SPW_NO_BLOCK; i++) {
+        const int32_t smaller = block[hint].smaller;
+        if (smaller == SPW_NO_BLOCK || block[smaller].bytes < bytes) return hint;
+        hint = smaller;
+    }
+    int32_t first = spw_pool_first_from(&a->pool[pool], spw_sizes_of(bytes));
+    while (first != SPW_NO_BLOCK && block[first].bytes < bytes) first = block[first].larger;
+    return first;
 }
 
 /* request_of [sizes of the part]. The pools of its requests, a bit each. */
 static uint32_t find_requests(const spw_allocator *a, const place *at, const spw_visit_part *of,
                               request *request_of, visit *v) {
     uint32_t pools = 0;
-    v->least = UINT64_MAX;
+    uint64_t before = 0, large = 0;
+    int32_t hint = SPW_NO_BLOCK;
+    v->least = v->large = UINT64_MAX;
     for (size_t k = 0; k < of->sizes; k++) {
         const spw_visit_size *s = &at->size[of->size[k]];
         const uint64_t bytes = spw_visit_bytes(s->asked);
-        int32_t first = spw_pool_first_from(&a->pool[s->pool], s->sizes);
-        while (first != SPW_NO_BLOCK && a->block[first].bytes < bytes) first = a->block[first].larger;
-        request_of[k] = (request){bytes, first, s->pool};
+        if (k == 0 || bytes > before || s->pool != request_of[k - 1].pool) hint = SPW_NO_BLOCK;
+        hint = first_of(a, s->pool, bytes, hint);
+        request_of[k] = (request){bytes, hint, s->pool};
+        before = bytes;
+        if (k == 0) large = bytes / LARGE;
         if (bytes < v->least) v->least = bytes;
+        if (bytes >= large) v->large = bytes;
         pools |= UINT32_C(1) << s->pool;
     }
     return pools;
 }
 
+/* --- Enough blocks --- */
+
+/* Births find room whatever dies between them where for each size there are as many blocks that end in so much room as there are births of
+ * it and of larger ones. For let each birth strike out the smallest block, of those counted, that is large enough for it: by Hall there
+ * always is one. The request itself takes the smallest room of all, at the end of that block, of another one that is not larger, or
+ * between parts. Of another one what was counted there is counted at the end of the struck one from now on, which is as large. Deaths
+ * only let ends grow, and no block has two. A block of several times the largest birth counts so often: what a birth has of it is no
+ * more than one of these, as all is cut off it but for what is less than any of them. A birth that dies at once, or is the last, needs
+ * one only while it is there. */
+
+static inline uint64_t bytes_of(const place *at, const spw_visit_part *of, size_t size) {
+    return spw_visit_bytes(at->size[of->size[size]].asked);
+}
+
+/* Of all births, for whole free blocks. */
+static bool fits_by_count(const spw_allocator *a, uint32_t pool, const place *at, const spw_visit_part *of) {
+    const spw_visit_need *need = of->all.need, *end = need + of->all.needs;
+    const uint64_t most = bytes_of(at, of, 0);
+    const spw_block *all = a->block;
+    uint64_t before = UINT64_MAX;
+    int32_t block = a->pool[pool].last;
+    size_t there = 0;
+    for (; block != SPW_NO_BLOCK && all[block].bytes >= 2 * most; block = all[block].smaller)
+        there += all[block].bytes / most;
+    for (; need != end; need++) {
+        const uint64_t bytes = bytes_of(at, of, need->size);
+        if (bytes > before) return false;
+        for (before = bytes; there < need->births; there++, block = all[block].smaller)
+            if (block == SPW_NO_BLOCK || all[block].bytes < bytes) return false;
+    }
+    return true;
+}
+
+/* Room at the ends of blocks of which a visit has parts, the largest first. */
+typedef struct tails {
+    uint64_t bytes[PLACES];
+    size_t count;
+} tails;
+
+static inline void find_tails(const visit *v, uint64_t all, tails *t) {
+    t->count = 0;
+    for (uint64_t behind = all & ((UINT64_C(1) << LEAD) - 1); behind != 0; behind &= behind - 1) {
+        const size_t p = (size_t)__builtin_ctzll(behind);
+        size_t at = t->count;
+        if (v->behind[p] != NO_PART) continue;
+        for (; at > 0 && t->bytes[at - 1] < v->room[p]; at--) t->bytes[at] = t->bytes[at - 1];
+        t->bytes[at] = v->room[p];
+        t->count++;
+    }
+}
+
+/* Of the births that come late: for free blocks, and the ends of those of which the visit has parts. */
+static bool fits_late(const visit *v, const room_bits *rooms, const spw_visit_part *of,
+                      const request *request_of) {
+    uint64_t before = UINT64_MAX;
+    int32_t block = v->largest;
+    size_t there = 0, tail = 0;
+    tails t;
+    find_tails(v, rooms->all, &t);
+    for (size_t n = 0; n < of->late.needs; n++) {
+        const uint64_t bytes = request_of[of->late.need[n].size].bytes;
+        if (bytes > before) return false;
+        for (before = bytes; there < of->late.need[n].births; there++) {
+            while (block != SPW_NO_BLOCK && v->block[block].visit == v->number)
+                block = v->block[block].smaller;
+            if (block != SPW_NO_BLOCK && v->block[block].bytes >= bytes)
+                block = v->block[block].smaller;
+            else if (tail == t.count || t.bytes[tail++] < bytes)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* --- One after the other --- */
+
+/* Do births find room? */
+static inline bool find_room(visit *v, const spw_visit_step *step, const spw_visit_step *end,
+                             const request *request_of, room_bits *rooms) {
+    for (; step != end; step++) {
+        const request *r = &request_of[step->size];
+        if (step->kind == SPW_STEP_DEATH)
+            leave(v, step, rooms);
+        else if (step->kind == SPW_STEP_BIRTH ? !serve(v, r, step->place, rooms) : !has_room(v, r, rooms))
+            return false;
+    }
+    return true;
+}
+
 /* Do all births of the part, which are of one pool, find room? */
 static bool finds_room(spw_allocator *a, const place *at, const spw_visit_part *of) {
-    const spw_visit_step *step = at->forms->step + of->step + of->steps, *end = step + of->few;
+    const spw_visit_step *step = at->forms->step + of->step + of->steps, *late = step + of->begin_late;
     request request_of[SPW_VISIT_SIZES];
     visit v;
-    uint64_t rooms = 0;
-    bool fits = true;
-    const uint32_t pools = find_requests(a, at, of, request_of, &v);
-    if (pools == 0) return true;
-    begin_pool(a, (uint8_t)__builtin_ctz(pools), &v);
-    for (; step != end && fits; step++) {
-        const request *r = &request_of[step->size];
-        if (step->kind == SPW_STEP_BIRTH)
-            fits = serve(&v, r, step->place, &rooms);
-        else if (step->kind == SPW_STEP_DEATH)
-            leave(&v, step, &rooms);
-        else
-            fits = has_room(&v, r, rooms);
-    }
-    return fits;
+    room_bits there = {0, 0};
+    if (of->sizes == 0) return true;
+    const uint8_t pool = at->size[of->size[0]].pool;
+    if (fits_by_count(a, pool, at, of)) return true;
+    begin_pool(a, pool, &v);
+    (void)find_requests(a, at, of, request_of, &v);
+    if (!find_room(&v, step, late, request_of, &there)) return false;
+    return fits_late(&v, &there, of, request_of) || find_room(&v, late, step + of->few, request_of, &there);
 }
 
 /* In one pool. after [steps] rises by the bytes in use behind each. */
 static bool follow_pool(visit *v, const place *at, const spw_visit_part *of, const request *request_of,
                         uint8_t pool, uint64_t *after) {
     const spw_visit_step *step = at->forms->step + of->step;
-    uint64_t used = 0, rooms = 0;
+    uint64_t used = 0;
+    room_bits there = {0, 0};
     for (size_t i = 0; i < of->steps; i++, step++) {
         const request *r = &request_of[step->size];
         if (r->pool == pool && step->kind == SPW_STEP_BIRTH) {
-            if (!serve(v, r, step->place, &rooms)) return false;
+            if (!serve(v, r, step->place, &there)) return false;
             used += v->bytes[step->place];
         } else if (r->pool == pool) {
             used -= v->bytes[step->place];
-            leave(v, step, &rooms);
+            leave(v, step, &there);
         }
         after[i] += used;
     }
@@ -241,17 +371,27 @@ static bool fits_by_sums(const spw_allocator *a, uint32_t pool, const spw_visit_
     return true;
 }
 
+static place place_of(const spw_event_list *list, const spw_event_visit *v) {
+    const spw_visit_form *form = &list->forms->form[v->form];
+    return (place){v, list->forms, form, &form->plan[v->plan], list->forms->size + v->size};
+}
+
 /* Small requests are always cut exactly, so that only whether they fit is to be known. Their sizes and order tell it, and the free blocks,
  * of which the addresses count as far as they order them. What fitted once fits again. */
-static bool fits_small(const spw_event_list *list, const place *at, spw_allocator *a) {
-    if (fits_by_sums(a, SPW_SMALL_POOL, &at->visit->total.small)) return true;
+static bool fits_small(const spw_event_list *list, const spw_event_visit *v, spw_allocator *a) {
     const uint64_t pool = spw_pool_number(a, SPW_SMALL_POOL),
-                   number = spw_allocator_mix(at->visit->total.number + pool);
+                   number = spw_allocator_mix(v->total.number + pool);
     uint64_t *known = list->fits != NULL && pool != 0 ? &list->fits->number[number % SPW_VISITS_KNOWN] : NULL;
     if (known != NULL && *known == number) return true;
-    if (!finds_room(a, at, &at->plan->small)) return false;
+    const place at = place_of(list, v);
+    if (!finds_room(a, &at, &at.plan->small)) return false;
     if (known != NULL) *known = number;
     return true;
+}
+
+static bool fits_large(const spw_event_list *list, const spw_event_visit *v, spw_allocator *a) {
+    const place at = place_of(list, v);
+    return finds_room(a, &at, &at.plan->large);
 }
 
 /* Allocated by all of it, small and large requests. */
@@ -269,28 +409,33 @@ static uint64_t most_of(const place *at, const uint64_t *after) {
     return most;
 }
 
-/* beside: bytes that the visit may have without a new peak. *most: what it has, where that is more. */
-static bool fits_large(const place *at, uint64_t beside, spw_allocator *a, uint64_t *most) {
+/* Where it may come to a new peak, or has blocks of other streams. beside: bytes that it may have without a new peak. *most: what it has,
+ * where that is more. */
+static bool follow_large(const spw_event_list *list, const spw_event_visit *v, uint64_t beside,
+                         spw_allocator *a, uint64_t *most) {
+    const place at = place_of(list, v);
     uint64_t after[SPW_VISIT_EVENTS], large = 0;
-    if (!at->visit->total.others && at->visit->most <= beside)
-        return fits_by_sums(a, 0, &at->visit->total.large) || finds_room(a, at, &at->plan->large);
-    if (!follow(a, at, &at->plan->large, after)) return false;
-    if (at->visit->most <= beside) return true;
-    for (size_t i = 0; i < at->plan->large.steps; i++) spw_raise_to(&large, after[i]);
-    if (large + at->visit->total.small.bytes > beside) *most = most_of(at, after);
+    if (!follow(a, &at, &at.plan->large, after)) return false;
+    if (v->most <= beside) return true;
+    for (size_t i = 0; i < at.plan->large.steps; i++) spw_raise_to(&large, after[i]);
+    if (large + v->total.small.bytes > beside) *most = most_of(&at, after);
     return true;
 }
 
 bool spw_event_visit_replay(const spw_event_list *list, size_t which, spw_allocator *a) {
     const spw_event_visit *v = &list->visit[which];
-    const spw_visit_form *form = &list->forms->form[v->form];
-    const place at = {v, list->forms, form, &form->plan[v->plan], list->forms->size + v->size};
     spw_allocator_stats *s = &a->stats;
+    const uint64_t beside = s->allocated_peak_bytes - s->allocated_bytes;
     uint64_t most = 0;
-    if (!v->outlined || !fits_small(list, &at, a)) return false;
-    if (!fits_large(&at, s->allocated_peak_bytes - s->allocated_bytes, a, &most)) return false;
+    if (!v->outlined) return false;
+    if (!fits_by_sums(a, SPW_SMALL_POOL, &v->total.small) && !fits_small(list, v, a)) return false;
+    if (v->total.others || v->most > beside) {
+        if (!follow_large(list, v, beside, a, &most)) return false;
+        spw_raise_to(&s->allocated_peak_bytes, s->allocated_bytes + most);
+    } else if (!fits_by_sums(a, 0, &v->total.large) && !fits_large(list, v, a)) {
+        return false;
+    }
     spw_raise_to(&s->requested_peak_bytes, s->requested_bytes + v->requested);
-    spw_raise_to(&s->allocated_peak_bytes, s->allocated_bytes + most);
     return true;
 }
 

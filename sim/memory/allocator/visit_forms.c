@@ -239,6 +239,7 @@ static spw_status add_own(spw_event_list *list, size_t event) {
 static spw_status find_shape(const finding *f) {
     spw_event_list *list = f->list;
     const spw_status status = SPW_ALLOC(list->marks, &list->shape);
+    size_t own = 0;
     for (size_t m = 0; m < list->marks && status == SPW_OK; m++) {
         const size_t end = m + 1 < list->marks ? list->mark[m + 1] : list->events;
         uint64_t number = end - list->mark[m];
@@ -248,7 +249,8 @@ static spw_status find_shape(const finding *f) {
             number = (number ^ ((uint64_t)e->slot << 1 | e->born)) * SPW_VISIT_FACTOR;
             number ^= number >> 32;
         }
-        list->shape[m] = number;
+        while (own < list->owns && list->own[own].event < list->mark[m]) own++;
+        list->shape[m] = (spw_mark_shape){number, own};
     }
     return status;
 }

@@ -37,14 +37,29 @@ typedef struct spw_visit_step {
 /* Where a size is served. */
 typedef enum spw_size_class { SPW_SIZE_NONE, SPW_SIZE_SMALL, SPW_SIZE_LARGE } spw_size_class;
 
+/* So many births are of this size or of larger ones; of those that pass one is among them, if there is one. */
+typedef struct spw_visit_need {
+    uint16_t births;
+    uint8_t size; /* of those of the part */
+} spw_visit_need;
+
+/* Of all sizes of some births, the largest first. */
+typedef struct spw_visit_needs {
+    spw_visit_need need[SPW_VISIT_SIZES];
+    size_t needs;
+} spw_visit_needs;
+
 /* The events of a form of one class. */
 typedef struct spw_visit_part {
     size_t step, steps; /* the first */
     size_t
         few; /* behind these: those that tell whether all of it finds room. Births that die at once, or are the last, pass: where
                    they stand is of no account */
+    size_t begin_late;         /* among the few */
+    spw_visit_needs all, late; /* of the few; of those from there on */
+    size_t most_live;          /* at once */
     size_t sizes;
-    uint8_t size[SPW_VISIT_SIZES]; /* of the form */
+    uint8_t size[SPW_VISIT_SIZES]; /* of the form, the largest first when the plan was made */
 } spw_visit_part;
 
 /* A form where its sizes are of these classes: what is not of the first stream's small pool, and what is. */
@@ -56,7 +71,6 @@ typedef struct spw_visit_plan {
 /* A size of a visit. */
 typedef struct spw_visit_size {
     uint64_t asked;
-    uint16_t sizes; /* spw_sizes_of() */
     uint8_t pool;
 } spw_visit_size;
 

@@ -24,32 +24,73 @@ static void add_few(spw_visit_forms *all, spw_visit_part *part) {
     part->few = all->steps - part->step - part->steps;
 }
 
+/* What births of these steps need. */
+static void find_needs(const spw_visit_step *step, size_t steps, size_t sizes, spw_visit_needs *needs) {
+    uint16_t births[SPW_VISIT_SIZES] = {0}, sum = 0;
+    bool passes[SPW_VISIT_SIZES] = {false}, passed = false;
+    for (size_t i = 0; i < steps; i++) {
+        if (step[i].kind == SPW_STEP_BIRTH) births[step[i].size]++;
+        if (step[i].kind == SPW_STEP_PASSES) passes[step[i].size] = true;
+    }
+    for (size_t k = 0; k < sizes; k++) {
+        if (births[k] == 0 && !passes[k]) continue;
+        passed = passed || passes[k];
+        sum = (uint16_t)(sum + births[k]);
+        needs->need[needs->needs++] = (spw_visit_need){(uint16_t)(sum + passed), (uint8_t)k};
+    }
+}
+
+/* Of a part whose few steps are there. The last quarter of them is late: behind a death most of what it takes to follow all is done, and
+ * what it needs is there in nearly all cases. */
+static void find_late(const spw_visit_forms *all, spw_visit_part *part) {
+    const spw_visit_step *few = all->step + part->step + part->steps;
+    size_t at = part->few - part->few / 4;
+    while (at > 0 && at < part->few && few[at - 1].kind != SPW_STEP_DEATH) at++;
+    part->begin_late = at;
+    find_needs(few, part->few, part->sizes, &part->all);
+    find_needs(few + at, part->few - at, part->sizes, &part->late);
+}
+
+/* Those of one class, the largest first. */
+static void add_sizes(const spw_visit_form *form, uint64_t classes, spw_size_class class,
+                      const spw_visit_size *size, spw_visit_part *part) {
+    for (size_t k = 0; k < form->sizes; k++) {
+        if (spw_class_of(classes, k) != class) continue;
+        size_t at = part->sizes++;
+        for (; at > 0 && size[part->size[at - 1]].asked < size[k].asked; at--)
+            part->size[at] = part->size[at - 1];
+        part->size[at] = (uint8_t)k;
+    }
+}
+
 /* The steps of the sizes of one class. Places are taken again as soon as they are left. */
 static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t classes, spw_size_class class,
-                     spw_visit_part *part) {
+                     const spw_visit_size *size, spw_visit_part *part) {
     const spw_visit_event *event = all->event + form->event;
     uint8_t place[SPW_VISIT_EVENTS], size_at[SPW_VISIT_SIZES] = {0};
     uint64_t taken = 0;
     *part = (spw_visit_part){.step = all->steps};
-    for (size_t k = 0; k < form->sizes; k++) {
-        size_at[k] = (uint8_t)part->sizes;
-        if (spw_class_of(classes, k) == class) part->size[part->sizes++] = (uint8_t)k;
-    }
+    add_sizes(form, classes, class, size, part);
+    for (size_t i = 0; i < part->sizes; i++) size_at[part->size[i]] = (uint8_t)i;
     for (size_t i = 0; i < form->events; i++) {
         if (spw_class_of(classes, event[i].size) != class) continue;
         if (event[i].born) place[i] = (uint8_t)__builtin_ctzll(~taken);
         const uint8_t at = place[event[i].birth];
         const uint64_t bit = (uint64_t)1 << at;
         taken ^= bit;
+        if ((size_t)__builtin_popcountll(taken) > part->most_live)
+            part->most_live = (size_t)__builtin_popcountll(taken);
         all->step[all->steps++] = (spw_visit_step){bit | bit << SPW_VISIT_PLACES, at, size_at[event[i].size],
                                                    event[i].born ? SPW_STEP_BIRTH : SPW_STEP_DEATH};
     }
     part->steps = all->steps - part->step;
     add_few(all, part);
+    find_late(all, part);
 }
 
 /* That of these classes; SPW_VISIT_PLANS: there are too many. */
-static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, size_t *out) {
+static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, const spw_visit_size *size,
+                          size_t *out) {
     spw_visit_form *form = &all->form[which];
     size_t p = 0;
     while (p < form->plans && form->plan[p].classes != classes) p++;
@@ -60,8 +101,8 @@ static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, 
     if (status != SPW_OK) return status;
     spw_visit_plan *plan = &form->plan[form->plans++];
     plan->classes = classes;
-    add_part(all, form, classes, SPW_SIZE_LARGE, &plan->large);
-    add_part(all, form, classes, SPW_SIZE_SMALL, &plan->small);
+    add_part(all, form, classes, SPW_SIZE_LARGE, size, &plan->large);
+    add_part(all, form, classes, SPW_SIZE_SMALL, size, &plan->small);
     return SPW_OK;
 }
 
@@ -85,7 +126,7 @@ static void add_size(const spw_visit_form *form, size_t k, uint64_t asked, spw_v
                      spw_visit_total *total) {
     const uint64_t rounded = spw_visit_bytes(asked);
     const uint32_t pool = spw_pool_of(form->stream[k], rounded);
-    size[k] = (spw_visit_size){asked, spw_sizes_of(rounded), (uint8_t)pool};
+    size[k] = (spw_visit_size){asked, (uint8_t)pool};
     total->too_much = total->too_much || asked > MOST_BYTES;
     if (total->too_much || rounded == 0) return; /* of 0 bytes nothing is allocated */
     total->others = total->others || pool > SPW_SMALL_POOL;
@@ -122,7 +163,6 @@ static bool measure(const spw_event_list *list, const spw_visit_form *form, spw_
         add_size(form, form->changing[c], list->own[v->own + c].bytes, size, &v->total);
     if (v->total.too_much) return false;
     v->requested = most_of(form, size);
-    v->most = v->requested + form->most_live * (SPW_BLOCK_SMALLEST + SPW_SMALL_REQUEST);
     return v->total.small.bytes + v->total.large.bytes <= MOST_BYTES;
 }
 
@@ -133,9 +173,12 @@ static spw_status outline_visit(spw_event_list *list, spw_event_visit *v) {
     v->outlined = measure(list, form, v, all->size + v->size);
     v->spread = list->own == NULL || form->changings == 0;
     if (!v->outlined) return SPW_OK;
-    const spw_status status = plan_of(all, v->form, v->total.classes, &plan);
+    const spw_status status = plan_of(all, v->form, v->total.classes, all->size + v->size, &plan);
     v->plan = (uint16_t)plan;
     v->outlined = plan < SPW_VISIT_PLANS;
+    if (v->outlined)
+        v->most = v->requested + form->most_live * SPW_BLOCK_SMALLEST +
+                  form->plan[plan].large.most_live * SPW_SMALL_REQUEST;
     return status;
 }
 

@@ -14,11 +14,13 @@ typedef struct spw_reserved_process {
     spw_allocator *allocator;
     spw_allocation *live;
     spw_list_replay last; /* of the last step */
-    uint64_t began;       /* its state before that; 0: of garbage that is collected nothing is known */
-    uint64_t state;       /* and now, */
-    bool known;           /* where somebody has asked for it */
-    uint64_t stranded;    /* when it ended */
-    uint64_t retries;     /* in it */
+    uint64_t
+        began; /* its state before that; 0: nobody asks, or of garbage that is collected nothing is known */
+    uint64_t glance;   /* and at a glance */
+    uint64_t state;    /* and now, */
+    bool known;        /* where somebody has asked for it */
+    uint64_t stranded; /* when it ended */
+    uint64_t retries;  /* in it */
     bool failed;
     bool unsure; /* its peak: spw_list_replay */
 } spw_reserved_process;
@@ -59,8 +61,8 @@ typedef struct spw_reserved_stage {
     size_t slots;
     spw_reserved_process begun[VARIANTS]; /* with `begin` alone, of which every rank's is a copy; or none */
     /* Where all ranks are alike but for bytes, and every run of the step has the same rows: */
-    spw_step_memory *memory;     /* theirs; NULL: each has its own */
-    spw_event_list list[STEADY]; /* of each run; empty where it is that of the run before */
+    spw_step_memory *memory; /* theirs; NULL: each has its own */
+    spw_event_list list;     /* of every run */
 } spw_reserved_stage;
 
 /* Steps that are run later (reserved_later.c). */

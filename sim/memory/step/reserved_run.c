@@ -10,6 +10,7 @@
 typedef struct turn {
     int variant;
     bool starts;   /* the job's first step */
+    bool ends;     /* no run follows it */
     uint64_t sure; /* bytes that its list is to have live at once; 0: perhaps it has not */
 } turn;
 
@@ -26,6 +27,10 @@ static uint64_t state_of(spw_reserved_process *p, size_t slots) {
     if (!p->known) p->state = p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
     p->known = true;
     return p->state;
+}
+
+static uint64_t glance_of(const spw_reserved_process *p) {
+    return p->allocator != NULL ? spw_allocator_glance(p->allocator) : 0;
 }
 
 static void process_destroy(spw_reserved_process *p) {
@@ -84,7 +89,8 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
                                const spw_event_list *list, spw_reserved_process *p,
                                spw_memory_event *refused) {
     spw_status status = SPW_OK;
-    p->began = state_of(p, stage->slots);
+    p->began = at.ends ? 0 : state_of(p, stage->slots);
+    p->glance = at.ends ? 0 : glance_of(p);
     p->known = false;
     if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, at, p));
     if (m->request.every)
@@ -108,22 +114,12 @@ cleanup:
 
 /* --- Lists --- */
 
-/* Those of a thread. Of a stage whose ranks are alike they are kept, that of each run. */
+/* That of a thread. Of a stage whose ranks are alike it is kept. */
 typedef struct lists {
-    spw_event_list list[STEADY];
-    size_t stage[STEADY], place[STEADY]; /* of what a list is; place SIZE_MAX: of none */
-    spw_list_tops tops[STEADY];
+    spw_event_list list;
+    size_t stage, place; /* of what it is; place SIZE_MAX: of none */
+    spw_list_tops tops;
 } lists;
-
-static lists no_lists(void) {
-    lists l = {.stage = {0}};
-    for (int run = 0; run < STEADY; run++) l.place[run] = SIZE_MAX;
-    return l;
-}
-
-static void destroy_lists(lists *l) {
-    for (int run = 0; run < STEADY; run++) spw_event_list_destroy(&l->list[run]);
-}
 
 static spw_step_rows rows_of(const spw_reserved_memory *m, size_t place) {
     return (spw_step_rows){m->rows + spw_reserved_rank_of(m, place) * spw_reserved_cells(m),
@@ -136,28 +132,25 @@ static void note_peak(const spw_event_list *list, spw_list_top top, spw_reserved
 }
 
 /* That of the stage with the rank's rows. */
-static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, lists *l, spw_event_list **out) {
+static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, lists *l) {
     const size_t s = spw_reserved_stage_of(m, place);
     const spw_reserved_stage *stage = &m->stage[s];
     const spw_step_rows rows = rows_of(m, place);
-    int at = run;
     spw_status status = SPW_OK;
-    while (at > 0 && stage->list[at].events == 0) at--;
-    *out = &l->list[at];
-    if (l->place[at] != place) {
-        if (l->place[at] == SIZE_MAX || l->stage[at] != s) {
-            l->place[at] = SIZE_MAX;
-            SPW_TRY(spw_event_list_copy(&stage->list[at], *out));
-            SPW_TRY(spw_event_list_remember(*out));
+    if (l->place != place) {
+        if (l->place == SIZE_MAX || l->stage != s) {
+            l->place = SIZE_MAX;
+            SPW_TRY(spw_event_list_copy(&stage->list, &l->list));
+            SPW_TRY(spw_event_list_remember(&l->list));
         }
-        l->place[at] = place;
-        l->stage[at] = s;
-        spw_step_memory_refill(stage->memory, &rows, *out);
-        SPW_TRY(spw_event_list_find_again(*out));
-        SPW_TRY(spw_event_list_outline(*out));
-        l->tops[at] = spw_event_list_tops(*out);
+        l->place = place;
+        l->stage = s;
+        spw_step_memory_refill(stage->memory, &rows, &l->list);
+        SPW_TRY(spw_event_list_find_again(&l->list));
+        SPW_TRY(spw_event_list_outline(&l->list));
+        l->tops = spw_event_list_tops(&l->list);
     }
-    note_peak(*out, run == 0 ? l->tops[at].first : l->tops[at].later, &m->place[place]);
+    note_peak(&l->list, run == 0 ? l->tops.first : l->tops.later, &m->place[place]);
 
 cleanup:
     return status;
@@ -176,64 +169,45 @@ static spw_status find_visits(spw_reserved_rank *rank, spw_event_list *list) {
     return SPW_OK;
 }
 
-static spw_status list_of(spw_reserved_memory *m, size_t place, int run, lists *l, spw_event_list **out) {
+static spw_status list_of(spw_reserved_memory *m, size_t place, int run, lists *l) {
     const spw_step_rows rows = rows_of(m, place);
     spw_reserved_rank *rank = &m->place[place];
     spw_status status = SPW_OK;
-    if (m->stage[spw_reserved_stage_of(m, place)].memory != NULL) return alike_list(m, place, run, l, out);
-    *out = &l->list[0];
-    l->place[0] = SIZE_MAX;
-    SPW_TRY(spw_step_memory_step(rank->memory, &rows, *out));
+    if (m->stage[spw_reserved_stage_of(m, place)].memory != NULL) return alike_list(m, place, run, l);
+    l->place = SIZE_MAX;
+    SPW_TRY(spw_step_memory_step(rank->memory, &rows, &l->list));
     if (!m->request.every) {
-        SPW_TRY(spw_event_list_find_again(*out));
-        SPW_TRY(find_visits(rank, *out));
+        SPW_TRY(spw_event_list_find_again(&l->list));
+        SPW_TRY(find_visits(rank, &l->list));
     }
-    const spw_list_peak peak = spw_event_list_peak(*out);
-    note_peak(*out, (spw_list_top){peak.peak_bytes, peak.peak_event}, rank);
+    const spw_list_peak peak = spw_event_list_peak(&l->list);
+    note_peak(&l->list, (spw_list_top){peak.peak_bytes, peak.peak_event}, rank);
 
 cleanup:
     return status;
 }
 
-/* Of a stage whose ranks are alike, by the first that is followed. A run that does what the one before did has no list of its own. */
-static spw_status make_stage_lists(spw_reserved_memory *m, size_t s, int runs) {
+/* Of a stage whose ranks are alike, by the first that is followed. */
+static spw_status make_stage_list(spw_reserved_memory *m, size_t s) {
     const size_t end = (s + 1) * m->request.ranks;
     spw_reserved_stage *stage = &m->stage[s];
-    size_t place = s * m->request.ranks, events = 0;
-    uint64_t before = 0;
-    bool serves = false;
+    size_t place = s * m->request.ranks;
     spw_status status = SPW_OK;
     while (place < end && m->place[place].memory == NULL) place++;
     if (place == end || stage->memory == NULL) return SPW_OK;
     const spw_step_rows rows = rows_of(m, place);
-    for (int run = 0; run < runs; run++) {
-        spw_event_list *list = &stage->list[run];
-        const uint64_t state = spw_step_memory_state(stage->memory);
-        if (run > 0 && state == before) continue;
-        before = state;
-        SPW_TRY(spw_event_list_reserve(list, events));
-        SPW_TRY(spw_step_memory_step(stage->memory, &rows, list));
-        if (list->events > events) events = list->events;
-        if (run == 1)
-            SPW_TRY(spw_step_memory_serves(stage->memory, &stage->begin, &stage->list[0], list, &serves));
-        if (run == 1 && serves) {
-            spw_event_list_destroy(&stage->list[0]);
-            stage->list[0] = *list;
-            *list = (spw_event_list){.events = 0};
-        }
-    }
-    for (int run = 0; run < runs; run++)
-        SPW_TRY(spw_step_memory_find_visits(stage->memory, &stage->list[run]));
+    SPW_TRY(spw_step_memory_every_step(stage->memory, &rows, &stage->list));
+    SPW_TRY(spw_step_memory_find_visits(stage->memory, &stage->list));
 
 cleanup:
     return status;
 }
 
 /* Several threads make them, each those of a stage. */
-static spw_status make_lists(spw_reserved_memory *m, int runs) {
+static spw_status make_lists(spw_reserved_memory *m) {
     spw_failure failure = SPW_NO_FAILURE;
 #pragma omp parallel for schedule(dynamic, 1)
-    for (size_t s = 0; s < m->stages; s++) spw_failure_note(&failure, s, make_stage_lists(m, s, runs));
+    for (size_t s = 0; s < m->stages; s++) spw_failure_note(&failure, s, make_stage_list(m, s));
     return spw_failure_tell(&failure);
 }
 
@@ -258,7 +232,7 @@ cleanup:
 /* What stages have for one run. */
 static void drop_shared(spw_reserved_memory *m) {
     for (size_t s = 0; s < m->stages; s++) {
-        for (int run = 0; run < STEADY; run++) spw_event_list_destroy(&m->stage[s].list[run]);
+        spw_event_list_destroy(&m->stage[s].list);
         for (int v = 0; v < VARIANTS; v++) process_destroy(&m->stage[s].begun[v]);
     }
 }
@@ -283,7 +257,7 @@ static bool is_repeated(spw_reserved_memory *m, size_t place, uint64_t number) {
     bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
     for (int v = m->first; v < m->variants && same; v++) {
         spw_reserved_process *p = &rank->now.process[v];
-        same = p->began != 0 && p->began == state_of(p, slots);
+        same = p->began != 0 && p->glance == glance_of(p) && p->began == state_of(p, slots);
     }
     return same;
 }
@@ -293,13 +267,13 @@ static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool s
     spw_reserved_rank *rank = &m->place[place];
     const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
     const bool starts = m->starts && run == 0;
-    spw_event_list *list = NULL;
-    spw_status status = list_of(m, place, run, l, &list);
+    spw_status status = list_of(m, place, run, l);
     rank->ran = true;
     rank->now.first = starts;
     for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
-        const turn at = {v, starts, sure ? rank->now.peak_bytes : 0};
-        status = process_step(m, stage, at, list, &rank->now.process[v], &rank->now.refused[v]);
+        const turn at = {v, starts, spw_reserved_is_steady(m) && run + 1 == STEADY,
+                         sure ? rank->now.peak_bytes : 0};
+        status = process_step(m, stage, at, &l->list, &rank->now.process[v], &rank->now.refused[v]);
     }
     return status;
 }
@@ -351,11 +325,11 @@ static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, list
 }
 
 spw_status spw_reserved_run_place(spw_reserved_memory *m, size_t place, bool starts) {
-    lists l = no_lists();
+    lists l = {.place = SIZE_MAX};
     m->starts = starts;
     const spw_status status = rank_runs(m, place, 1, &l);
     m->starts = false;
-    destroy_lists(&l);
+    spw_event_list_destroy(&l.list);
     return status;
 }
 
@@ -375,20 +349,20 @@ static size_t twin_of(const spw_reserved_memory *m, size_t place) {
 static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
     const int places = (int)spw_reserved_places(m);
     spw_failure failure = SPW_NO_FAILURE;
-    spw_status status = make_lists(m, runs);
+    spw_status status = make_lists(m);
     if (status == SPW_OK) status = begin_stages(m);
     for (size_t i = 0; i < (size_t)places; i++)
         if (m->place[i].memory != NULL) m->place[i].twin = twin_of(m, i);
 #pragma omp parallel if (status == SPW_OK)
     {
-        lists l = no_lists();
+        lists l = {.place = SIZE_MAX};
 #pragma omp for schedule(dynamic, 1)
         for (int i = 0; i < places; i++) {
             const bool alone = m->place[i].memory != NULL && m->place[i].twin == (size_t)i;
             if (alone && !spw_failure_is_there(&failure))
                 spw_failure_note(&failure, (size_t)i, rank_runs(m, (size_t)i, runs, &l));
         }
-        destroy_lists(&l);
+        spw_event_list_destroy(&l.list);
     }
     drop_shared(m);
     if (status == SPW_OK) status = spw_failure_tell(&failure);

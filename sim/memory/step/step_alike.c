@@ -1,7 +1,10 @@
 /* Steps of the ranks of one stage: the same events, in which only the bytes of what follows the routing differ. */
 #include "base/memory.h"
+#include "base/saturate.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
+
+#include <string.h>
 
 enum { MOST_TENSORS = 256 };
 
@@ -16,41 +19,34 @@ static const spw_rank_rows *rows_at(const spw_step_rows *rows, size_t layer, siz
     return &rows->rows[layer % rows->layers * rows->micro_batches + micro_batch];
 }
 
-/* FNV-1a. */
-static uint64_t number_of(uint64_t number, const bool *flag, size_t flags) {
-    for (size_t i = 0; i < flags; i++) number = (number ^ flag[i]) * UINT64_C(0x100000001b3);
-    return number;
-}
-
-uint64_t spw_step_memory_state(const spw_step_memory *m) {
-    const size_t layers = m->stages.begin[m->pipeline.chunks];
-    uint64_t number = UINT64_C(0xcbf29ce484222325);
-    number = number_of(number, m->live, m->sets * m->stages.most * m->layer.tensors);
-    number = number_of(number, m->left, layers);
-    return number_of(number, m->made, layers + ENDS);
-}
-
-spw_status spw_step_memory_serves(const spw_step_memory *m, const spw_event_list *begin,
-                                  const spw_event_list *first, spw_event_list *later, bool *serves) {
-    bool *there = NULL; /* in the first step */
-    size_t at = 0;
-    spw_status status = SPW_OK;
-    SPW_TRY(SPW_ALLOC(spw_step_memory_slots(m), &there));
-    for (size_t i = 0; i < begin->events; i++) there[begin->event[i].slot] = begin->event[i].born;
-    *serves = true;
-    for (size_t i = 0; i < later->events && *serves; i++) {
-        spw_memory_event *event = &later->event[i];
-        event->earlier = at == first->events || !spw_memory_event_is_equal(event, &first->event[at]);
-        if (!event->earlier)
-            there[event->slot] = event->born, at++;
-        else
-            *serves = !event->born && !there[event->slot];
+/* Of what nothing is left behind the step nothing was there before it. */
+static void drop_earlier(const spw_step_memory *m, spw_event_list *list) {
+    const size_t layers = m->stages.begin[m->pipeline.chunks], first = spw_step_left_slot(m);
+    size_t kept = 0, mark = 0;
+    for (size_t i = 0; i < list->events; i++) {
+        const size_t left = list->event[i].slot - first;
+        for (; mark < list->marks && list->mark[mark] == i; mark++) list->mark[mark] = kept;
+        if (list->event[i].earlier && !(left < layers ? m->left[left] : m->made[left - layers])) continue;
+        if (kept < i) list->event[kept] = list->event[i];
+        kept++;
     }
-    *serves = *serves && at == first->events;
-    for (size_t i = 0; i < later->events && !*serves; i++) later->event[i].earlier = false;
+    for (; mark < list->marks; mark++) list->mark[mark] = kept;
+    list->events = kept;
+}
+
+/* What a step leaves depends on what it does alone, but for what it does not touch; no layer's tensors are left. */
+spw_status spw_step_memory_every_step(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    const size_t layers = m->stages.begin[m->pipeline.chunks], cells = 2 * layers + ENDS;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_event_list_reserve(list, m->pipeline.micro_batches * layers * (m->layer.events + KEPT)));
+    SPW_TRY(SPW_ALLOC(cells, &m->untouched));
+    memset(m->untouched, true, cells * sizeof *m->untouched);
+    SPW_TRY(spw_step_memory_step(m, rows, list));
+    drop_earlier(m, list);
 
 cleanup:
-    spw_free(there);
+    spw_free(m->untouched);
+    m->untouched = NULL;
     return status;
 }
 
@@ -66,17 +62,25 @@ spw_status spw_step_memory_find_visits(const spw_step_memory *m, spw_event_list 
     return status == SPW_OK ? spw_event_list_find_own(list, law, m->layer.tensors) : status;
 }
 
+/* All of a cell at once, and of tensors what is asked for alone: there are far more events than of either. */
 void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
-    const spw_rank_rows *at = NULL;
-    size_t layer = 0, micro_batch = 0;
+    uint64_t row_bytes[MOST_TENSORS], count[SPW_ROWS_COUNT] = {0};
+    uint8_t which[MOST_TENSORS];
+    size_t layer = SIZE_MAX, micro_batch = SIZE_MAX;
+    for (size_t t = 0; t < m->layer.tensors; t++) {
+        row_bytes[t] = spw_layer_row_bytes(&m->layer.tensor[t], 1);
+        which[t] = (uint8_t)m->layer.tensor[t].rows;
+    }
     for (size_t i = 0; i < list->owns; i++) {
         spw_own_event *event = &list->own[i];
-        if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
+        if (event->layer != layer || event->micro_batch != micro_batch) {
             layer = event->layer;
             micro_batch = event->micro_batch;
-            at = rows_at(rows, layer, micro_batch);
+            for (unsigned r = 0; r < SPW_ROWS_COUNT; r++)
+                if (spw_rows_follow_routing((spw_rows)r))
+                    count[r] = spw_routed_rows((spw_rows)r, rows_at(rows, layer, micro_batch));
         }
-        event->bytes = spw_layer_bytes(&m->layer.tensor[event->kind], at);
+        event->bytes = spw_saturated_product(row_bytes[event->kind], count[which[event->kind]]);
     }
 }
 

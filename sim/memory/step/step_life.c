@@ -74,6 +74,14 @@ cleanup:
     return status;
 }
 
+static void find_phases(spw_step_memory *m) {
+    for (size_t i = 0; i < m->layer.events; i++) {
+        const spw_phase phase = m->layer.event[i].phase;
+        if (m->phase[phase].end == 0) m->phase[phase].begin = i;
+        m->phase[phase].end = i + 1;
+    }
+}
+
 static spw_status create_slots(spw_step_memory *m) {
     const size_t passes = m->pipeline.micro_batches * m->pipeline.chunks;
     size_t cells = 0, places = 0;
@@ -109,6 +117,7 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
     m->stage = footprint->stage.index;
     SPW_TRY(spw_stage_layers_create(&m->pipeline, &job->model, m->stage, &m->stages));
     SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
+    find_phases(m);
     m->predicted = spw_balanced_rows(point->scheme, &point->shape);
     m->layers = job->model.moe_layers;
     m->ranks = point->shape.ranks;

@@ -11,10 +11,10 @@ static size_t kept_slot(const spw_step_memory *m) {
 }
 static size_t pieces_slot(const spw_step_memory *m) { return kept_slot(m) + KEPT * m->sets * m->stages.most; }
 
-static size_t left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
+size_t spw_step_left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
 
 static size_t made_slot(const spw_step_memory *m) {
-    return left_slot(m) + m->stages.begin[m->pipeline.chunks];
+    return spw_step_left_slot(m) + m->stages.begin[m->pipeline.chunks];
 }
 
 size_t spw_step_state_slot(const spw_step_memory *m) {
@@ -124,7 +124,7 @@ cleanup:
 /* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
 static spw_status run(spw_step_memory *m, spw_step_place at, spw_phase phase, bool keep) {
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < m->layer.events && status == SPW_OK; i++) {
+    for (size_t i = m->phase[phase].begin; i < m->phase[phase].end && status == SPW_OK; i++) {
         const spw_event *event = &m->layer.event[i];
         if (event->phase != phase || (keep && event->sign < 0 && m->layer.tensor[event->tensor].needed) ||
             (event->sign < 0 && is_reduced(m, event->tensor)))
@@ -210,17 +210,28 @@ static spw_status change_kept(spw_step_memory *m, const spw_step_place *at, size
     return status;
 }
 
+/* Of a first step whose list serves later ones, too: does what dies there die for the first time? Then it is what the step before has left,
+ * if there is one. left: of `left`, or behind these of `made`. */
+static bool dies_first(spw_step_memory *m, size_t left, bool born) {
+    if (m->untouched == NULL || !m->untouched[left]) return false;
+    m->untouched[left] = false;
+    return !born;
+}
+
 /* A layer leaves something behind its backward pass, until that of all layers has ended or, where it stays, until it works again. */
 static spw_status change_left(spw_step_memory *m, const spw_step_place *at, bool born) {
     const spw_waiting_layer *k = &m->keeps[at->experts];
     const uint64_t whole = (uint64_t)(k->left + 0.5);
-    if (!m->frees || whole == 0 || m->left[at->index] == born) return SPW_OK;
+    if (!m->frees || whole == 0) return SPW_OK;
+    const bool earlier = dies_first(m, at->index, born);
+    if (m->left[at->index] == born && !earlier) return SPW_OK;
     m->left[at->index] = born;
     return spw_step_append(
         m, (spw_memory_event){.bytes = whole,
-                              .slot = (uint32_t)(left_slot(m) + at->index),
+                              .slot = (uint32_t)(spw_step_left_slot(m) + at->index),
                               .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_LEFT),
                               .born = born,
+                              .earlier = earlier,
                               .backward = at->backward});
 }
 
@@ -232,13 +243,16 @@ static spw_status change_made(spw_step_memory *m, size_t index, bool born) {
         &m->keeps[index < layers ? m->stages.layer[index].experts : (bool)(index - layers)];
     const uint64_t bytes = (uint64_t)((index < layers ? k->gradient : k->end) + 0.5);
     const bool added = born && m->made[index]; /* to that of an earlier micro-batch, and goes */
-    if (!m->frees || bytes == 0 || (m->made[index] == born && !added) || (added && k->whole)) return SPW_OK;
+    if (!m->frees || bytes == 0) return SPW_OK;
+    const bool earlier = dies_first(m, layers + index, born);
+    if ((m->made[index] == born && !added && !earlier) || (added && k->whole)) return SPW_OK;
     m->made[index] = born;
     spw_memory_event event = {.bytes = bytes,
                               .slot = (uint32_t)(made_slot(m) + (added ? layers + ENDS : index)),
                               .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_MADE),
                               .stream = k->whole ? MAIN_STREAM : REDUCE_STREAM,
                               .born = born,
+                              .earlier = earlier,
                               .backward = born};
     const spw_status status = spw_step_append(m, event);
     if (status != SPW_OK || !added) return status;

@@ -54,13 +54,10 @@ SPW_MUST_CHECK spw_status spw_step_memory_step(spw_step_memory *memory, const sp
 
 /* Do ranks of this stage have the same events, in which only the bytes of what follows the routing differ? */
 bool spw_step_memory_is_alike(const spw_step_memory *memory);
-/* Of such a stage: a number of what the last step left; where it is the same before two steps, these have equal lists. */
-uint64_t spw_step_memory_state(const spw_step_memory *memory);
-/* Where a later step's list has those of the first one, and deaths beside, of what the step before left: marks these as `earlier`, so that
- * the list serves both. begin: what is there before the first. */
-SPW_MUST_CHECK spw_status spw_step_memory_serves(const spw_step_memory *memory, const spw_event_list *begin,
-                                                 const spw_event_list *first, spw_event_list *later,
-                                                 bool *serves);
+/* Of such a stage, once: the first step, and every later one. What the step before left dies in later ones alone, beside the events of
+ * the first, and is marked as `earlier`. */
+SPW_MUST_CHECK spw_status spw_step_memory_every_step(spw_step_memory *memory, const spw_step_rows *rows,
+                                                     spw_event_list *list);
 /* Of such a stage: finds visits of a step's list, which then has bytes of its own events alone. */
 SPW_MUST_CHECK spw_status spw_step_memory_find_visits(const spw_step_memory *memory, spw_event_list *list);
 /* Of such a list: gives its own events the bytes of other rows; it is outlined behind that. */

@@ -66,6 +66,9 @@ struct spw_step_memory {
     size_t micro_batch;      /* of the pass under way */
     size_t at_work;          /* its layer among the model's MoE layers; SPW_NO_MOE_LAYER: none */
     spw_layer layer;
+    struct {
+        size_t begin, end;
+    } phase[SPW_PHASE_COUNT]; /* its events lie there */
     size_t layers;
     size_t ranks;    /* of the group */
     bool saves;      /* no remat */
@@ -81,7 +84,9 @@ struct spw_step_memory {
     bool *live;                /* [sets][layers of a chunk][tensors] */
     bool *left;                /* [layers of the stage] what the backward pass left is there yet */
     bool *made;                /* [layers of the stage, embedding, head] its gradient of this step is there */
-    size_t ends[2];            /* the chunks of embedding and head; SIZE_MAX: not of this stage */
+    bool *
+        untouched; /* [of left, of made] in the step under way; NULL: nobody asks (spw_step_memory_every_step()) */
+    size_t ends[2];             /* the chunks of embedding and head; SIZE_MAX: not of this stage */
     spw_waiting_layer keeps[2]; /* where layers are freed one by one */
     bool frees;
     spw_units units;
@@ -109,6 +114,7 @@ struct spw_step_memory {
 };
 
 size_t spw_step_state_slot(const spw_step_memory *memory);
+size_t spw_step_left_slot(const spw_step_memory *memory); /* of what layers left, then of gradients made */
 bool spw_step_is_always(const spw_step_fixed *tensor);
 SPW_MUST_CHECK spw_status spw_step_change_fixed(spw_step_memory *memory, size_t tensor, bool born,
                                                 bool backward);

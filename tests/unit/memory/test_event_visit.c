@@ -77,7 +77,7 @@ static uint64_t random_bytes(uint64_t *state, bool few) {
     return few ? 4096 * (1 + many % 3) : many % (MIB + 2048);
 }
 
-/* Tensors that stay come and go; between them are visits of up to 14 tensors that die in any order. */
+/* Tensors that stay come and go; between them are visits of up to 14 tensors that die in any order, some with a mark within. */
 static void fill(spw_event_list *list, bool held[KEPT], uint64_t *state, bool few, bool streams) {
     for (int round = 0; round < ROUNDS; round++) {
         const uint32_t kept = (uint32_t)(next_random(state) % KEPT),
@@ -87,6 +87,7 @@ static void fill(spw_event_list *list, bool held[KEPT], uint64_t *state, bool fe
         add(list, kept, random_bytes(state, few), !held[kept], false);
         held[kept] = !held[kept];
         for (uint32_t born = 0; born < 14 || lives > 0;) {
+            if (born == 7 && list->marks == (size_t)round / 8) CHECK_OK(spw_event_list_mark(list));
             if (born < 14 && (lives == 0 || next_random(state) % 2 == 0)) {
                 live[lives++] = first + born;
                 const uint64_t bytes = random_bytes(state, few);
