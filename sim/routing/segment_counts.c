@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Figures for which a second thread is woken: fewer are there before it is. */
+enum { FIGURES_SHARED = 1 << 15 };
+
 /* One piece of the record. */
 typedef struct piece {
     uint64_t first;
@@ -194,7 +197,7 @@ static spw_status draw(spw_segment_counts *c, const spw_piece_law *law, size_t f
     c->width = p->experts + p->group_ranks + spw_placement_node(p, 0, p->group_ranks - 1) + 1;
     SPW_TRY(make_room(c, fresh));
     SPW_TRY(SPW_ALLOC(bytes * (size_t)omp_get_max_threads(), &scratch));
-#pragma omp parallel for schedule(dynamic, 4)
+#pragma omp parallel for schedule(dynamic, 4) if (fresh * c->width > FIGURES_SHARED)
     for (size_t i = c->pieces; i < c->pieces + fresh; i++) {
         uint32_t *row = c->figure + i * c->width;
         const spw_token_counts out = {.expert = row,
@@ -346,7 +349,7 @@ static spw_status fill(const spw_segment_counts *c, spw_counts *counts, const sp
     SPW_TRY(SPW_ALLOC(counts->placement.ranks, &first));
     SPW_TRY(share_lines(counts, layout, first, &lines));
     SPW_TRY(spw_counts_reserve(counts, lines));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (layout->begin[layout->ranks] * c->width > FIGURES_SHARED)
     for (size_t line = 0; line < lines; line++) {
         sum_line(c, counts, layout, line, first[line]);
         sum_tokens(counts, layout, first[line]);
