@@ -319,10 +319,12 @@ bool spw_replay_row_notes_as(const spw_replay_row *row, const spw_replay_row *ot
            spw_remat_keeps_experts(row->point.job->remat) == spw_remat_keeps_experts(other->point.job->remat);
 }
 
+/* Of layers that are freed one by one, micro-batches behind the first `kinds` say nothing new. */
 static void note_memory(spw_replay_row *row, const spw_rank_rows *of_rank, spw_replay_place place,
                         size_t first) {
     const double times = row->imbalance;
-    for (size_t d = 0; d < row->point.shape.ranks && row->memory.routed; d++) {
+    if (!row->memory.routed || (row->memory.frees && place.micro_batch >= row->frame->kinds)) return;
+    for (size_t d = 0; d < row->point.shape.ranks; d++) {
         const spw_rank_rows rows = times > 0.0 ? stated_rows(row, times) : of_rank[d];
         spw_stage_memory_note(&row->memory, place.layer, place.micro_batch, first + d, rows);
         if (row->reserved != NULL)

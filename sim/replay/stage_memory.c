@@ -39,12 +39,8 @@ static spw_status build_layers(spw_stage_memory *m) {
     return status;
 }
 
-static size_t kinds_of(const spw_stage_memory *m) {
-    return m->kinds > 0 ? m->kinds : m->pipeline.micro_batches;
-}
-
 /* What is remembered of a step. */
-static size_t cells_of(const spw_stage_memory *m) { return m->ranks * m->layers * m->pipeline.micro_batches; }
+static size_t cells_of(const spw_stage_memory *m) { return m->ranks * m->layers * m->kinds; }
 
 static spw_status remember(spw_stage_memory *m) {
     spw_status status = SPW_OK;
@@ -55,7 +51,7 @@ static spw_status remember(spw_stage_memory *m) {
     SPW_TRY(SPW_ALLOC(cells_of(m), &m->all_rows));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->walk));
     for (size_t s = 0; s < m->pipeline.stages; s++)
-        SPW_TRY(spw_stage_walk_create(&(spw_stage_walked){&m->pipeline, &m->point.job->model, s, kinds_of(m)},
+        SPW_TRY(spw_stage_walk_create(&(spw_stage_walked){&m->pipeline, &m->point.job->model, s, m->kinds},
                                       m->footprint[s].keeps, &m->walk[s]));
 
 cleanup:
@@ -134,17 +130,13 @@ static bool is_last(const spw_stage_memory *m, size_t layer) {
 /* Where layers are freed one by one; of the other law the last layer's part is known by its stage. */
 static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
                           const spw_rank_rows *rows) {
-    const size_t cell = (rank * m->layers + layer) * m->pipeline.micro_batches + micro_batch;
+    const size_t cell = (rank * m->layers + layer) * m->kinds + micro_batch;
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
     m->all_rows[cell] = *rows;
     for (size_t list = 0; list < lists_of(m); list++) {
-        spw_layer_use *use = &m->use[list * cells_of(m) + cell];
-        if (micro_batch >= m->kinds) { /* as the one so many before it */
-            *use = *(use - m->kinds);
-            continue;
-        }
         const spw_live_set live = spw_live_law_at(&m->law[list], rows);
-        *use = (spw_layer_use){live.backward_bytes, saves ? live.saved_bytes : 0};
+        m->use[list * cells_of(m) + cell] =
+            (spw_layer_use){live.backward_bytes, saves ? live.saved_bytes : 0};
         for (size_t l = layer; l < m->point.job->model.moe_layers && live.to_host_bytes > 0; l += m->layers) {
             spw_stage_held *h = &m->held[m->stage[l] * m->ranks + rank];
             const bool here = lists_of(m) == 1 || m->stage[l] == list;
@@ -156,7 +148,7 @@ static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch,
 void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
                            spw_rank_rows rows) {
     const size_t moe_layers = m->point.job->model.moe_layers;
-    if (!m->routed) return;
+    if (!m->routed || (m->frees && micro_batch >= m->kinds)) return;
     spw_rank_rows *most = &m->rows[rank * m->layers + layer];
     if (micro_batch == 0 || rows.held > most->held) *most = rows;
     if (m->frees) {
@@ -197,7 +189,7 @@ static found look_at_stack(const spw_stage_memory *m, size_t place) {
 
 /* Layers of multi-token prediction have the rows of balanced routing: a trace has none of theirs. */
 static found walk_through(const spw_stage_memory *m, size_t place) {
-    const size_t stage = place / m->ranks, rank = place % m->ranks, each = m->pipeline.micro_batches,
+    const size_t stage = place / m->ranks, rank = place % m->ranks, each = m->kinds,
                  first = rank * m->layers * each, list = lists_of(m) > 1 ? stage : 0;
     const spw_footprint *f = &m->footprint[stage];
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
@@ -205,7 +197,6 @@ static found walk_through(const spw_stage_memory *m, size_t place) {
                                  m->layers,
                                  each,
                                  {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0},
-                                 m->kinds,
                                  !saves};
     found out = {.memory = {.rows = f->rows, .walked = true, .saved = {.stays = m->held[place].stays}},
                  .layer = SIZE_MAX};
@@ -216,12 +207,12 @@ static found walk_through(const spw_stage_memory *m, size_t place) {
     out.micro_batch = at->micro_batch;
     if (!at->there || at->layer == SIZE_MAX) return out;
     out.layer = at->layer % m->layers;
-    out.memory.rows = m->all_rows[first + out.layer * each + at->micro_batch];
+    out.memory.rows = m->all_rows[first + out.layer * each + at->micro_batch % each];
     return out;
 }
 
 static void note_worst(spw_stage_memory *m, size_t step, size_t place, const found *worst) {
-    const size_t each = m->pipeline.micro_batches, rank = place % m->ranks;
+    const size_t each = m->kinds, rank = place % m->ranks;
     m->worst_bytes = worst->peak;
     m->worst = worst->memory;
     m->worst_stage = place / m->ranks;
@@ -229,7 +220,7 @@ static void note_worst(spw_stage_memory *m, size_t step, size_t place, const fou
     m->worst_layer = worst->layer != SIZE_MAX ? worst->layer : m->layers - 1;
     m->worst_rank = rank;
     for (size_t l = 0; l < m->layers; l++)
-        m->worst_rows[l] = m->frees ? m->all_rows[(rank * m->layers + l) * each + worst->micro_batch]
+        m->worst_rows[l] = m->frees ? m->all_rows[(rank * m->layers + l) * each + worst->micro_batch % each]
                                     : m->rows[rank * m->layers + l];
 }
 

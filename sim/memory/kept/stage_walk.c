@@ -15,8 +15,7 @@ static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
 
 static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *layer, size_t micro_batch) {
     if (layer->moe == SIZE_MAX) return layer->experts ? uses->predicted : (spw_layer_use){0, 0};
-    return uses
-        ->use[layer->moe % uses->layers * uses->micro_batches + (uses->micro_batches > 1 ? micro_batch : 0)];
+    return uses->use[layer->moe % uses->layers * uses->kinds + micro_batch % uses->kinds];
 }
 
 /* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. Held: the
@@ -196,7 +195,6 @@ static passes_between known_passes(const spw_stage_walk *w) {
 
 static void begin_walk(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
     const spw_pipeline *p = &w->pipeline;
-    const size_t kinds = uses->kinds > 0 ? uses->kinds : uses->micro_batches;
     for (size_t i = 0; i < spw_pipeline_passes(p) && !w->begun; i++)
         w->pass[i] = spw_pipeline_pass(p, w->stage, i);
     w->begun = true;
@@ -204,7 +202,7 @@ static void begin_walk(spw_stage_walk *w, const spw_layer_uses *uses, bool stays
         w->holds[c] = stays;
         w->made[c] = false;
     }
-    w->kinds = kinds < p->micro_batches ? kinds : p->micro_batches;
+    w->kinds = uses->kinds < p->micro_batches ? uses->kinds : p->micro_batches;
 }
 
 static void look_at_parts(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {

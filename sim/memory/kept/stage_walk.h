@@ -48,13 +48,12 @@ typedef struct spw_layer_use {
     uint64_t backward_bytes, saved_bytes;
 } spw_layer_use;
 
-/* use [layers][micro_batches]: MoE layer l of the model has those of layer l mod layers; one micro-batch: all are alike. */
+/* use [layers][kinds]: MoE layer l of the model has those of layer l mod layers, micro-batch m those of m mod kinds. */
 typedef struct spw_layer_uses {
     const spw_layer_use *use;
-    size_t layers, micro_batches;
+    size_t layers, kinds;
     spw_layer_use predicted; /* of layers of multi-token prediction */
-    size_t kinds; /* those behind the first `kinds` are as these in turn; 0: as many as micro_batches */
-    bool unsaved; /* no layer has rows while it waits: every saved_bytes is 0 */
+    bool unsaved;            /* no layer has rows while it waits: every saved_bytes is 0 */
 } spw_layer_uses;
 
 /* A kind of moment where most is there beside what is fixed: which layers, counted [without experts, with them]. */
@@ -91,7 +90,7 @@ SPW_MUST_CHECK spw_status spw_stage_walk_create(const spw_stage_walked *of, cons
                                                 spw_stage_walk **out);
 void spw_stage_walk_destroy(spw_stage_walk *walk); /* NULL is fine */
 
-/* All passes of a step; uses->kinds (else micro_batches) are at most those of the walk. Bytes stay at the end of 63 bits. */
+/* All passes of a step; uses->kinds are at most those of the walk. Bytes stay at the end of 63 bits. */
 void spw_stage_walk_run(spw_stage_walk *walk, const spw_layer_uses *uses, spw_stage_peaks *out);
 
 /* Parts of `bytes` that do not follow the routing. */

@@ -202,14 +202,13 @@ typedef struct at_work {
 } at_work;
 
 static at_work most_at_work(const spw_stage_walk *w, const pass_beside *f, const spw_layer_uses *uses) {
-    const size_t end = w->layers.begin[f->pass.chunk + 1],
-                 micro_batch = uses->micro_batches > 1 ? f->kind : 0;
+    const size_t end = w->layers.begin[f->pass.chunk + 1];
     at_work most = {.layer = SIZE_MAX};
     for (size_t i = w->layers.begin[f->pass.chunk]; i < end; i++) {
         if (!w->layers.layer[i].experts) continue;
         const spw_layer_use *use = w->row[i] == SIZE_MAX
                                        ? &uses->predicted
-                                       : &uses->use[w->row[i] * uses->micro_batches + micro_batch];
+                                       : &uses->use[w->row[i] * uses->kinds + f->kind];
         const uint64_t work = spw_walk_plus(0, use->backward_bytes),
                        bytes = spw_walk_plus(alone_at(w, f, i)->bytes, work);
         if (most.layer == SIZE_MAX || bytes > most.bytes) most = (at_work){i, bytes, work};

@@ -440,7 +440,7 @@ static void test_periods(void) {
         for (size_t i = 0; i < model.moe_layers * micro; i++)
             each[i] = few[i / micro * kinds + i % micro % kinds];
         const spw_layer_uses of_all = {each, model.moe_layers, micro, {0, 0}},
-                             of_few = {each, model.moe_layers, micro, {0, 0}, kinds, unsaved};
+                             of_few = {few, model.moe_layers, kinds, {0, 0}, unsaved};
         CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&p, &model, stage, micro}, keeps, &whole));
         CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&p, &model, stage, kinds}, keeps, &shorter));
         spw_stage_walk_run(whole, &of_all, &all);
