@@ -51,8 +51,10 @@ static spw_status remember(spw_stage_memory *m) {
     SPW_TRY(SPW_ALLOC(cells_of(m), &m->all_rows));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->walk));
     for (size_t s = 0; s < m->pipeline.stages; s++)
-        SPW_TRY(spw_stage_walk_create(&(spw_stage_walked){&m->pipeline, &m->point.job->model, s, m->kinds},
-                                      m->footprint[s].keeps, &m->walk[s]));
+        SPW_TRY(spw_stage_walk_create(
+            &(spw_stage_walked){&m->pipeline, &m->point.job->model, s, m->kinds,
+                                !spw_remat_keeps_experts(m->point.job->remat)},
+            m->footprint[s].keeps, &m->walk[s]));
 
 cleanup:
     return status;
@@ -187,33 +189,38 @@ static found look_at_stack(const spw_stage_memory *m, size_t place) {
                    .layer = h->layer};
 }
 
+/* The uses of a place's rank. */
+static size_t first_cell(const spw_stage_memory *m, size_t place) {
+    return place % m->ranks * m->layers * m->kinds;
+}
+
 /* Layers of multi-token prediction have the rows of balanced routing: a trace has none of theirs. */
-static found walk_through(const spw_stage_memory *m, size_t place) {
-    const size_t stage = place / m->ranks, rank = place % m->ranks, each = m->kinds,
-                 first = rank * m->layers * each, list = lists_of(m) > 1 ? stage : 0;
+static const spw_stage_peaks *walk_through(const spw_stage_memory *m, size_t place) {
+    const size_t stage = place / m->ranks, list = lists_of(m) > 1 ? stage : 0;
     const spw_footprint *f = &m->footprint[stage];
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
-    const spw_layer_uses uses = {m->use + list * cells_of(m) + first,
+    const spw_layer_uses uses = {m->use + list * cells_of(m) + first_cell(m, place),
                                  m->layers,
-                                 each,
-                                 {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0},
-                                 !saves};
-    found out = {.memory = {.rows = f->rows, .walked = true, .saved = {.stays = m->held[place].stays}},
-                 .layer = SIZE_MAX};
-    spw_stage_walk_run(m->walk[stage], &uses, &out.memory.peaks);
-    const spw_stage_moment *at = &out.memory.peaks.at[SPW_MOMENT_MOE_LAYER];
-    out.memory.saved.all = out.memory.peaks.at[SPW_MOMENT_LOSS].rows;
-    out.peak = spw_footprint_walked_peak(f, &out.memory.peaks, out.memory.saved.stays);
-    out.micro_batch = at->micro_batch;
+                                 m->kinds,
+                                 {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0}};
+    return spw_stage_walk_run(m->walk[stage], &uses);
+}
+
+static found look_at_walk(const spw_stage_memory *m, size_t place, const spw_stage_peaks *peaks) {
+    const spw_footprint *f = &m->footprint[place / m->ranks];
+    const spw_saved_rows saved = {.all = peaks->at[SPW_MOMENT_LOSS].rows, .stays = m->held[place].stays};
+    const spw_stage_moment *at = &peaks->at[SPW_MOMENT_MOE_LAYER];
+    found out = {.memory = {.rows = f->rows, .walked = true, .peaks = *peaks, .saved = saved},
+                 .layer = SIZE_MAX,
+                 .micro_batch = at->micro_batch};
     if (!at->there || at->layer == SIZE_MAX) return out;
     out.layer = at->layer % m->layers;
-    out.memory.rows = m->all_rows[first + out.layer * each + at->micro_batch % each];
+    out.memory.rows = m->all_rows[first_cell(m, place) + out.layer * m->kinds + at->micro_batch % m->kinds];
     return out;
 }
 
 static void note_worst(spw_stage_memory *m, size_t step, size_t place, const found *worst) {
     const size_t each = m->kinds, rank = place % m->ranks;
-    m->worst_bytes = worst->peak;
     m->worst = worst->memory;
     m->worst_stage = place / m->ranks;
     m->worst_step = step;
@@ -228,11 +235,17 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
     if (!m->routed) m->step_peak[step] = m->footprint[m->worst_stage].peak_bytes;
     for (size_t place = 0; place < places_of(m) && m->routed; place++) {
         const size_t stage = place / m->ranks;
-        const found here = m->frees ? walk_through(m, place) : look_at_stack(m, place);
-        m->place_peak[place] = here.peak;
-        if (here.peak > m->step_peak[step]) m->step_peak[step] = here.peak;
-        if (here.peak > m->stage_peak[stage]) m->stage_peak[stage] = here.peak;
-        if (here.peak > m->worst_bytes) note_worst(m, step, place, &here);
+        const spw_stage_peaks *walked = m->frees ? walk_through(m, place) : NULL;
+        const uint64_t peak =
+            m->frees ? spw_footprint_walked_peak(&m->footprint[stage], walked, m->held[place].stays)
+                     : look_at_stack(m, place).peak;
+        m->place_peak[place] = peak;
+        if (peak > m->step_peak[step]) m->step_peak[step] = peak;
+        if (peak > m->stage_peak[stage]) m->stage_peak[stage] = peak;
+        if (peak <= m->worst_bytes) continue;
+        const found here = m->frees ? look_at_walk(m, place, walked) : look_at_stack(m, place);
+        m->worst_bytes = peak;
+        note_worst(m, step, place, &here);
     }
 }
 

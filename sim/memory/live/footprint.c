@@ -205,7 +205,7 @@ static spw_status find_waiting(spw_footprint *f, const spw_job *job, const spw_r
     }
     const spw_status status = spw_stage_walk_create(
         &(spw_stage_walked){&pipeline, &job->model, f->stage.index, 1}, f->keeps, &walk);
-    if (status == SPW_OK) spw_stage_walk_run(walk, &uses, &f->waiting);
+    if (status == SPW_OK) f->waiting = *spw_stage_walk_run(walk, &uses);
     spw_stage_walk_destroy(walk);
     return status;
 }

@@ -79,13 +79,13 @@ static void test_sums(void) {
     spw_row_sums sums = {0};
     spw_row_sums_add(&sums, &one, 3); /* a layer that stands for three */
     spw_row_sums_add(&sums, &other, 2);
-    CHECK(spw_row_sums_note(&sums, 5) && !spw_row_sums_note(&sums, 5) && spw_row_sums_note(&sums, 9));
-    CHECK(!spw_row_sums_note(&sums, 1));
+    CHECK(spw_row_sums_note(&sums, 5, 1) && !spw_row_sums_note(&sums, 5, 1) && spw_row_sums_note(&sums, 9, 1));
+    CHECK(!spw_row_sums_note(&sums, 1, 1) && !spw_row_sums_note(&sums, 2, 2));
     const spw_result_traffic t = spw_row_sums_traffic(&sums, 4.0, 2.0);
     CHECK(t.dispatch_bytes_per_gpu == 10.0 && t.combine_bytes_per_gpu == 17.5);
     CHECK(t.step_bytes_per_gpu == (3.0 * 100.0 + 2.0 * 1000.0) / 2.0);
     CHECK(t.intra_node_bytes == 7.0 / 4.0 && t.inter_node_bytes == 33.0 / 4.0);
-    CHECK(t.max_link_bytes == 7 && t.rows_max == 9 && t.rows_mean == 5.0);
+    CHECK(t.max_link_bytes == 7 && t.rows_max == 9 && t.rows_mean == 6.0);
 }
 
 int main(void) {
