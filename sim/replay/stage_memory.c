@@ -71,11 +71,11 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
     SPW_TRY(build_layers(m));
     m->routed = follows && spw_layer_is_dynamic(&m->layer[0]);
     m->frees = spw_footprint_frees(point->scheme);
-    SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
+    SPW_TRY(SPW_RESIZE(m->pipeline.stages, &m->footprint)); /* which is filled whole */
     SPW_TRY(SPW_ALLOC(steps, &m->step_peak));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->stage_peak));
+    SPW_TRY(spw_footprint_of_stages(point, m->pipeline.stages, m->footprint));
     for (size_t s = 0; s < m->pipeline.stages; s++) {
-        SPW_TRY(spw_footprint_of_stage(point, s, NULL, &m->footprint[s]));
         if (m->footprint[s].peak_bytes > m->footprint[m->worst_stage].peak_bytes) m->worst_stage = s;
         m->stage_peak[s] = m->routed ? 0 : m->footprint[s].peak_bytes;
     }
