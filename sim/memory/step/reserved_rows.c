@@ -30,7 +30,7 @@ static spread spread_of(const spw_rank_rows *rows, size_t kinds, int which) {
     for (size_t k = 0; k < kinds; k++) {
         const uint64_t figure = figure_of(&rows[k], which);
         s.mean += (double)figure / (double)kinds;
-        s.unit = common_divisor(s.unit, figure);
+        if (s.unit != 1) s.unit = common_divisor(s.unit, figure);
         with_most = figure > s.most ? 1 : with_most + (figure == s.most);
         s.most = figure > s.most ? figure : s.most;
     }
@@ -52,9 +52,9 @@ static double chance(uint64_t number) {
 }
 
 static uint64_t figure_at(const spread *s, double chance_) {
-    const double figure = fmax(s->mean + s->deviation * chance_, 0.0), unit = (double)s->unit;
+    const double figure = s->mean + s->deviation * chance_, unit = (double)s->unit;
     if (s->unit == 0) return 0;
-    const uint64_t rounded = (uint64_t)(figure / unit + 0.5) * s->unit;
+    const uint64_t rounded = figure > 0.0 ? (uint64_t)(figure / unit + 0.5) * s->unit : 0;
     return rounded < s->most ? rounded : s->most;
 }
 
