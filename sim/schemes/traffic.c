@@ -91,50 +91,71 @@ static void route_gather(const spw_layer_shape *s, const spw_placement *p, size_
     }
 }
 
-/* The member of the group that sits on `node` with the local index of `rank`; s->ranks when the group has none there. */
-static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, size_t rank) {
-    const size_t first = group * p->group_ranks;
-    const size_t global =
-        (spw_placement_first_node(p, group) + node) * p->gpus_per_node + rank % p->gpus_per_node;
-    return global >= first && global < first + p->group_ranks ? global - first : p->group_ranks;
+/* The nodes of a group, and whose member they have. */
+typedef struct group_nodes {
+    size_t nodes;
+    uint32_t of[SPW_TRAFFIC_MAX_RANKS];        /* [ranks] */
+    uint32_t begin[SPW_TRAFFIC_MAX_RANKS + 1]; /* [nodes + 1] their first members */
+} group_nodes;
+
+static void list_nodes(const spw_layer_shape *s, const spw_placement *p, size_t group, group_nodes *out) {
+    out->nodes = 0;
+    find_nodes(s, p, group, out->of);
+    for (size_t d = 0; d < s->ranks; d++)
+        if (d == 0 || out->of[d] != out->of[d - 1]) out->begin[out->nodes++] = (uint32_t)d;
+    out->begin[out->nodes] = (uint32_t)s->ranks;
 }
 
 /* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards it inside
  * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
- * pair by pair. in [ranks]: rows that come by links, all but those of such pairs and a rank's own. */
-static void route_from(const spw_routed_group *routed, const spw_flow *flow, const uint32_t *node_of,
-                       size_t source, uint64_t row_bytes, const wires *w, uint64_t *in) {
-    const size_t group = routed->number, ranks = routed->shape->ranks, rank = group * ranks + source;
+ * pair by pair. sum [nodes]: rows to the members of each. in [ranks]: rows that come by links; those of such pairs and a rank's own
+ * are taken away. */
+static void route_from(const spw_routed_group *routed, const spw_flow *flow, const group_nodes *at,
+                       const uint64_t *sum, size_t source, uint64_t row_bytes, const wires *w, uint64_t *in) {
     const spw_placement *p = &routed->counts->placement;
+    const size_t first = routed->number * p->group_ranks, rank = first + source, ranks = routed->shape->ranks,
+                 local = spw_placement_first_node(p, routed->number) * p->gpus_per_node +
+                         rank % p->gpus_per_node; /* the GPU of the first node with the sender's index */
     const uint32_t *wire = flow->wire[source], *of_node = spw_counts_nodes_of(routed->counts, rank);
-    (void)spw_line_add(wire, ranks, 1, in);
-    for (size_t begin = 0, end = 0; begin < ranks; begin = end) { /* members of a node */
-        const size_t node = node_of[begin], home = node_of[source],
-                     receiver = forwarder_on(p, group, node, rank), from = node == home ? source : receiver;
-        uint64_t sum = 0;
-        for (; end < ranks && node_of[end] == node; end++) sum += wire[end];
-        if (node != home && receiver < ranks) by_nic(w, source, receiver, of_node[node] * row_bytes);
-        if (from < ranks) {
+    for (size_t n = 0; n < at->nodes; n++) {
+        const size_t node = at->of[at->begin[n]], there = local + node * p->gpus_per_node;
+        const bool home = node == at->of[source], has = there >= first && there < first + ranks;
+        if (!home && has) by_nic(w, source, there - first, of_node[node] * row_bytes);
+        if (home || has) {
+            const size_t from = home ? source : there - first;
             in[from] -= wire[from];
-            if (w->port != NULL) w->port[from].link_out += (sum - wire[from]) * row_bytes;
+            if (w->port != NULL) w->port[from].link_out += (sum[n] - wire[from]) * row_bytes;
             continue;
         }
-        for (size_t d = begin; d < end; d++) {
+        for (size_t d = at->begin[n]; d < at->begin[n + 1]; d++) {
             in[d] -= wire[d];
             by_nic(w, source, d, wire[d] * row_bytes);
         }
     }
 }
 
+/* Ranks that send alike have the same sums. */
 static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
                           const wires *w) {
     const spw_layer_shape *s = routed->shape;
-    uint32_t node_of[SPW_TRAFFIC_MAX_RANKS];
-    uint64_t in[SPW_TRAFFIC_MAX_RANKS];
-    find_nodes(s, &routed->counts->placement, routed->number, node_of);
+    group_nodes at;
+    spw_alike alike;
+    uint64_t in[SPW_TRAFFIC_MAX_RANKS], sum[SPW_TRAFFIC_MAX_RANKS];
+    list_nodes(s, &routed->counts->placement, routed->number, &at);
+    spw_alike_of_flow(flow, s->ranks, &alike);
     memset(in, 0, s->ranks * sizeof *in);
-    for (size_t source = 0; source < s->ranks; source++)
-        route_from(routed, flow, node_of, source, row_bytes, w, in);
+    for (size_t line = 0; line < alike.lines; line++) {
+        const uint32_t *wire = flow->wire[alike.first[line]];
+        memset(sum, 0, at.nodes * sizeof *sum);
+        for (size_t n = 0; n < at.nodes; n++)
+            for (size_t d = at.begin[n]; d < at.begin[n + 1]; d++) sum[n] += wire[d];
+        (void)spw_line_add(wire, s->ranks, alike.times[line], in);
+        for (size_t source = alike.first[line], left = alike.times[line]; left > 0; source++) {
+            if (alike.of[source] != line) continue;
+            route_from(routed, flow, &at, sum, source, row_bytes, w, in);
+            left--;
+        }
+    }
     for (size_t d = 0; d < s->ranks && w->port != NULL; d++) w->port[d].link_in += in[d] * row_bytes;
 }
 
