@@ -241,22 +241,22 @@ static uint64_t note_group(const spw_replay_row *row, const spw_counts *counts,
     uint64_t *rows = (uint64_t *)(note + 1), *sent = rows + ranks, *received = sent + ranks,
              *dropped = received + ranks, sum = 0;
     spw_rank_rows *of_rank = (spw_rank_rows *)(dropped + ranks);
+    const spw_routed_group routed = {row->point.scheme, &row->point.shape, selected, group};
+    spw_group_rows moved;
+    if (!row->frame->drops_alone || row->timed || notes_rows(row)) spw_group_rows_of(&routed, flow, &moved);
     if (!row->frame->drops_alone)
-        spw_traffic_compute(&(spw_routed_group){row->point.scheme, &row->point.shape, selected, group}, flow,
-                            !spw_remat_keeps_experts(row->point.job->remat), &note->traffic, sent, received);
+        spw_traffic_compute(&routed, flow, &moved, !spw_remat_keeps_experts(row->point.job->remat),
+                            &note->traffic, sent, received);
     for (size_t d = 0; d < ranks; d++) {
         rows[d] = flow->rows[d];
         dropped[d] = flow->dropped[d];
         sum += flow->dropped[d];
         note->assignments += counts->assignments[group * ranks + d];
     }
-    if (notes_rows(row)) spw_traffic_rows(&row->point.shape, flow, of_rank);
+    if (notes_rows(row)) memcpy(of_rank, moved.rank, ranks * sizeof *of_rank);
     if (row->link_bytes != NULL)
         note_links(flow, ranks, sent, (double *)(of_rank + (notes_rows(row) ? ranks : 0)));
-    if (row->timed)
-        spw_replay_time_note(&row->time,
-                             &(spw_routed_group){row->point.scheme, &row->point.shape, selected, group}, flow,
-                             &note->traffic, time);
+    if (row->timed) spw_replay_time_note(&row->time, &routed, flow, &moved, &note->traffic, time);
     return sum;
 }
 

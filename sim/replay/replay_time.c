@@ -84,14 +84,14 @@ size_t spw_replay_time_note_bytes(const spw_replay_time *t) {
 }
 
 void spw_replay_time_note(const spw_replay_time *t, const spw_routed_group *routed, const spw_flow *flow,
-                          const spw_traffic *traffic, void *note) {
+                          const spw_group_rows *rows, const spw_traffic *traffic, void *note) {
     const spw_layer_shape *shape = routed->shape;
     const size_t group = routed->number;
     const spw_replay_time_request *q = &t->q;
     if (t->listed) return;
     if (t->scaled != NULL) {
         spw_megatron_load_of(t->scaled, &(spw_routed_group){q->point.scheme, shape, routed->counts, group},
-                             flow, t->scratch, (spw_megatron_load *)note + group * shape->ranks);
+                             flow, rows, t->scratch, (spw_megatron_load *)note + group * shape->ranks);
     } else if (q->imbalance > 0.0) {
         *(spw_routing_layer *)note = t->stated;
     } else {

@@ -168,24 +168,6 @@ static void exchange_rows(const spw_routed_group *routed, const spw_flow *flow, 
     }
 }
 
-static void route(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes, const wires *w) {
-    exchange_rows(routed, flow, row_bytes, w);
-    route_gather(routed->shape, &routed->counts->placement, routed->number, flow, row_bytes, w);
-}
-
-static void fill_ports(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
-                       spw_ports *port) {
-    const wires w = {.port = port};
-    memset(port, 0, routed->shape->ranks * sizeof *port);
-    route(routed, flow, row_bytes, &w);
-}
-
-void spw_traffic_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port) {
-    const wires w = {.port = port};
-    memset(port, 0, routed->shape->ranks * sizeof *port);
-    exchange_rows(routed, flow, 1, &w);
-}
-
 void spw_traffic_gather_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port) {
     const spw_layer_shape *s = routed->shape;
     const wires w = {.port = port};
@@ -196,7 +178,8 @@ void spw_traffic_gather_ports(const spw_routed_group *routed, const spw_flow *fl
 void spw_traffic_carry(const spw_routed_group *routed, const spw_flow *flow, size_t first,
                        spw_network *network) {
     const wires w = {.network = network, .first = first};
-    route(routed, flow, 1, &w);
+    exchange_rows(routed, flow, 1, &w);
+    route_gather(routed->shape, &routed->counts->placement, routed->number, flow, 1, &w);
 }
 
 void spw_traffic_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_rows *out) {
@@ -206,24 +189,44 @@ void spw_traffic_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_r
         out[d] = (spw_rank_rows){.held = flow->rows[d], .received = in[d], .sent = out_of[d]};
 }
 
+void spw_group_rows_of(const spw_routed_group *routed, const spw_flow *flow, spw_group_rows *out) {
+    const wires w = {.port = out->port};
+    memset(out->port, 0, routed->shape->ranks * sizeof *out->port);
+    exchange_rows(routed, flow, 1, &w);
+    spw_traffic_rows(routed->shape, flow, out->rank);
+}
+
+/* Bytes of one dispatch, and of what sharers gather behind it. */
+static void fill_ports(const spw_routed_group *routed, const spw_flow *flow, const spw_group_rows *rows,
+                       uint64_t row_bytes, spw_ports *port) {
+    const spw_layer_shape *s = routed->shape;
+    const wires w = {.port = port};
+    for (size_t r = 0; r < s->ranks; r++) {
+        const spw_ports *of = &rows->port[r];
+        port[r] = (spw_ports){of->link_out * row_bytes, of->link_in * row_bytes, of->nic_out * row_bytes,
+                              of->nic_in * row_bytes};
+    }
+    route_gather(s, &routed->counts->placement, routed->number, flow, row_bytes, &w);
+}
+
 uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     return scheme->type->traffic.exchanges(scheme, s, exchange) > 0 ? exchange[0].row_bytes : 0;
 }
 
-void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, bool recompute,
-                         spw_traffic *out, uint64_t *sent, uint64_t *received) {
+void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, const spw_group_rows *rows,
+                         bool recompute, spw_traffic *out, uint64_t *sent, uint64_t *received) {
     const spw_layer_shape *s = routed->shape;
     spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = routed->scheme->type->traffic.exchanges(routed->scheme, s, exchange);
     const size_t t = spw_layer_sharers(s);
-    uint64_t off_rank = 0, gathered = 0, in[SPW_TRAFFIC_MAX_RANKS], out_of[SPW_TRAFFIC_MAX_RANKS];
+    const spw_rank_rows *of = rows->rank;
+    uint64_t off_rank = 0, gathered = 0;
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
-    sum_rows(s, flow, in, out_of);
     for (size_t r = 0; r < s->ranks; r++) {
-        off_rank += out_of[r] - flow->wire[r][r];
-        gathered += (t - 1) * in[r];
+        off_rank += of[r].sent - flow->wire[r][r];
+        gathered += (t - 1) * of[r].received;
     }
     *out = (spw_traffic){.dispatch_bytes = 0};
     for (size_t i = 0; i < exchanges; i++) {
@@ -232,7 +235,7 @@ void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, b
         if (exchange[i].phase == SPW_PHASE_FORWARD)
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
     }
-    fill_ports(routed, flow, exchange[0].row_bytes, port);
+    fill_ports(routed, flow, rows, exchange[0].row_bytes, port);
     for (size_t r = 0; r < s->ranks; r++) {
         out->intra_node_bytes += port[r].link_out;
         out->inter_node_bytes += port[r].nic_out;
@@ -240,8 +243,8 @@ void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, b
         out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
         out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
         const uint64_t own = flow->wire[r][r];
-        uint64_t out_rows = (t - 1) * in[r] + out_of[r] - own, in_rows = in[r] - own;
-        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : in[d];
+        uint64_t out_rows = (t - 1) * of[r].received + of[r].sent - own, in_rows = of[r].received - own;
+        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : of[d].received;
         if (sent != NULL) sent[r] = out_rows * exchange[0].row_bytes;
         if (received != NULL) received[r] = in_rows * exchange[0].row_bytes;
     }
