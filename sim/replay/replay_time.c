@@ -31,9 +31,9 @@ static spw_status create_megatron(spw_replay_time *t) {
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &t->scaled));
     SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->point.job->cluster, t->scaled));
-    SPW_TRY(SPW_ALLOC(q->kinds * q->groups * q->layers * ranks, &t->rank_load));
+    SPW_TRY(SPW_RESIZE(q->kinds * q->groups * q->layers * ranks, &t->rank_load)); /* a step fills it */
     SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->even));
-    SPW_TRY(SPW_ALLOC(spw_megatron_load_scratch(&q->point.shape), &t->scratch));
+    SPW_TRY(SPW_RESIZE(spw_megatron_load_scratch(&q->point.shape), &t->scratch));
     SPW_TRY(spw_megatron_load_stated(t->scaled, &q->point, 1.0, t->positions, t->even));
     if (q->imbalance > 0.0) {
         SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->busy));
