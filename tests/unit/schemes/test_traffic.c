@@ -35,7 +35,7 @@ static void test_pairs(const spw_counts *counts) {
     spw_group_rows rows;
     spw_traffic traffic;
     uint64_t sent[RANKS], received[RANKS];
-    const spw_flow flow = {.wire = wire};
+    const spw_flow flow = {.wire = wire, .rows = (uint64_t[RANKS]){0}};
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
     spw_group_rows_of(&(spw_routed_group){&scheme, &shape, counts, 0}, &flow, &rows);
     expect_port(&rows.port[0], 2, 16, 4 + 8, 256 + 4096);
@@ -62,7 +62,7 @@ static void test_pairs(const spw_counts *counts) {
 static void test_by_node(spw_counts *counts) {
     spw_scheme scheme;
     spw_group_rows rows;
-    const spw_flow flow = {.wire = wire};
+    const spw_flow flow = {.wire = wire, .rows = (uint64_t[RANKS]){0}};
     CHECK_OK(spw_scheme_parse("deepep", &scheme));
     const uint32_t distinct[RANKS][2] = {{0, 10}, {0, 150}, {600, 0}, {9000, 0}};
     for (size_t r = 0; r < RANKS; r++) {
