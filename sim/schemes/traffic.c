@@ -45,7 +45,7 @@ static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *i
 
 /* Every pair has its own way: inside a node the link, between nodes the NICs, which have what is left. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
-                        uint64_t row_bytes, const wires *w) {
+                        const wires *w) {
     uint32_t node[SPW_TRAFFIC_MAX_RANKS];
     uint64_t in[SPW_TRAFFIC_MAX_RANKS], out[SPW_TRAFFIC_MAX_RANKS];
     find_nodes(s, p, group, node);
@@ -56,18 +56,18 @@ static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t
         while (begin > 0 && node[begin - 1] == node[source]) begin--;
         while (end < s->ranks && node[end] == node[source]) end++;
         for (size_t d = begin; d < end; d++) {
-            by_link(w, source, d, wire[d] * row_bytes);
+            by_link(w, source, d, wire[d]);
             out[source] -= wire[d];
             in[d] -= wire[d];
         }
         for (size_t d = 0; d < s->ranks && w->network != NULL; d++) {
             if (d < begin || d >= end)
-                spw_network_carry(w->network, w->first + source, w->first + d, wire[d] * row_bytes);
+                spw_network_carry(w->network, w->first + source, w->first + d, wire[d]);
         }
     }
     for (size_t d = 0; d < s->ranks && w->port != NULL; d++) {
-        w->port[d].nic_out += out[d] * row_bytes;
-        w->port[d].nic_in += in[d] * row_bytes;
+        w->port[d].nic_out += out[d];
+        w->port[d].nic_in += in[d];
     }
 }
 
@@ -91,14 +91,17 @@ static void route_gather(const spw_layer_shape *s, const spw_placement *p, size_
     }
 }
 
-/* The nodes of a group, and whose member they have. */
+/* The nodes of a group, and rows to their members. */
 typedef struct group_nodes {
     size_t nodes;
     uint32_t of[SPW_TRAFFIC_MAX_RANKS];        /* [ranks] */
     uint32_t begin[SPW_TRAFFIC_MAX_RANKS + 1]; /* [nodes + 1] their first members */
+    uint64_t sum[SPW_TRAFFIC_MAX_RANKS];       /* [nodes] of the line that is routed */
+    uint64_t in[SPW_TRAFFIC_MAX_RANKS]; /* [ranks] by links, as soon as all lines are routed; else more */
 } group_nodes;
 
 static void list_nodes(const spw_layer_shape *s, const spw_placement *p, size_t group, group_nodes *out) {
+    memset(out->in, 0, s->ranks * sizeof *out->in);
     out->nodes = 0;
     find_nodes(s, p, group, out->of);
     for (size_t d = 0; d < s->ranks; d++)
@@ -108,10 +111,9 @@ static void list_nodes(const spw_layer_shape *s, const spw_placement *p, size_t 
 
 /* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards it inside
  * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
- * pair by pair. sum [nodes]: rows to the members of each. in [ranks]: rows that come by links; those of such pairs and a rank's own
- * are taken away. */
-static void route_from(const spw_routed_group *routed, const spw_flow *flow, const group_nodes *at,
-                       const uint64_t *sum, size_t source, uint64_t row_bytes, const wires *w, uint64_t *in) {
+ * pair by pair. Rows of such pairs and a rank's own come by no link. */
+static void route_from(const spw_routed_group *routed, const spw_flow *flow, group_nodes *at, size_t source,
+                       const wires *w) {
     const spw_placement *p = &routed->counts->placement;
     const size_t first = routed->number * p->group_ranks, rank = first + source, ranks = routed->shape->ranks,
                  local = spw_placement_first_node(p, routed->number) * p->gpus_per_node +
@@ -120,51 +122,47 @@ static void route_from(const spw_routed_group *routed, const spw_flow *flow, con
     for (size_t n = 0; n < at->nodes; n++) {
         const size_t node = at->of[at->begin[n]], there = local + node * p->gpus_per_node;
         const bool home = node == at->of[source], has = there >= first && there < first + ranks;
-        if (!home && has) by_nic(w, source, there - first, of_node[node] * row_bytes);
+        if (!home && has) by_nic(w, source, there - first, of_node[node]);
         if (home || has) {
             const size_t from = home ? source : there - first;
-            in[from] -= wire[from];
-            if (w->port != NULL) w->port[from].link_out += (sum[n] - wire[from]) * row_bytes;
+            at->in[from] -= wire[from];
+            if (w->port != NULL) w->port[from].link_out += (at->sum[n] - wire[from]);
             continue;
         }
         for (size_t d = at->begin[n]; d < at->begin[n + 1]; d++) {
-            in[d] -= wire[d];
-            by_nic(w, source, d, wire[d] * row_bytes);
+            at->in[d] -= wire[d];
+            by_nic(w, source, d, wire[d]);
         }
     }
 }
 
 /* Ranks that send alike have the same sums. */
-static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
-                          const wires *w) {
+static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, const wires *w) {
     const spw_layer_shape *s = routed->shape;
     group_nodes at;
     spw_alike alike;
-    uint64_t in[SPW_TRAFFIC_MAX_RANKS], sum[SPW_TRAFFIC_MAX_RANKS];
     list_nodes(s, &routed->counts->placement, routed->number, &at);
     spw_alike_of_flow(flow, s->ranks, &alike);
-    memset(in, 0, s->ranks * sizeof *in);
     for (size_t line = 0; line < alike.lines; line++) {
         const uint32_t *wire = flow->wire[alike.first[line]];
-        memset(sum, 0, at.nodes * sizeof *sum);
+        memset(at.sum, 0, at.nodes * sizeof *at.sum);
         for (size_t n = 0; n < at.nodes; n++)
-            for (size_t d = at.begin[n]; d < at.begin[n + 1]; d++) sum[n] += wire[d];
-        (void)spw_line_add(wire, s->ranks, alike.times[line], in);
+            for (size_t d = at.begin[n]; d < at.begin[n + 1]; d++) at.sum[n] += wire[d];
+        (void)spw_line_add(wire, s->ranks, alike.times[line], at.in);
         for (size_t source = alike.first[line], left = alike.times[line]; left > 0; source++) {
             if (alike.of[source] != line) continue;
-            route_from(routed, flow, &at, sum, source, row_bytes, w, in);
+            route_from(routed, flow, &at, source, w);
             left--;
         }
     }
-    for (size_t d = 0; d < s->ranks && w->port != NULL; d++) w->port[d].link_in += in[d] * row_bytes;
+    for (size_t d = 0; d < s->ranks && w->port != NULL; d++) w->port[d].link_in += at.in[d];
 }
 
-static void exchange_rows(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
-                          const wires *w) {
+static void exchange_rows(const spw_routed_group *routed, const spw_flow *flow, const wires *w) {
     if (spw_scheme_by_node(routed->scheme)) {
-        route_by_node(routed, flow, row_bytes, w);
+        route_by_node(routed, flow, w);
     } else {
-        route_pairs(routed->shape, &routed->counts->placement, routed->number, flow, row_bytes, w);
+        route_pairs(routed->shape, &routed->counts->placement, routed->number, flow, w);
     }
 }
 
@@ -178,7 +176,7 @@ void spw_traffic_gather_ports(const spw_routed_group *routed, const spw_flow *fl
 void spw_traffic_carry(const spw_routed_group *routed, const spw_flow *flow, size_t first,
                        spw_network *network) {
     const wires w = {.network = network, .first = first};
-    exchange_rows(routed, flow, 1, &w);
+    exchange_rows(routed, flow, &w);
     route_gather(routed->shape, &routed->counts->placement, routed->number, flow, 1, &w);
 }
 
@@ -192,7 +190,7 @@ void spw_traffic_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_r
 void spw_group_rows_of(const spw_routed_group *routed, const spw_flow *flow, spw_group_rows *out) {
     const wires w = {.port = out->port};
     memset(out->port, 0, routed->shape->ranks * sizeof *out->port);
-    exchange_rows(routed, flow, 1, &w);
+    exchange_rows(routed, flow, &w);
     spw_traffic_rows(routed->shape, flow, out->rank);
 }
 
