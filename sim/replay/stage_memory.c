@@ -51,10 +51,9 @@ static spw_status remember(spw_stage_memory *m) {
     SPW_TRY(SPW_ALLOC(cells_of(m), &m->all_rows));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->walk));
     for (size_t s = 0; s < m->pipeline.stages; s++)
-        SPW_TRY(spw_stage_walk_create(
-            &(spw_stage_walked){&m->pipeline, &m->point.job->model, s, m->kinds,
-                                !spw_remat_keeps_experts(m->point.job->remat)},
-            m->footprint[s].keeps, &m->walk[s]));
+        SPW_TRY(spw_stage_walk_create(&(spw_stage_walked){&m->pipeline, &m->point.job->model, s, m->kinds,
+                                                          !spw_remat_keeps_experts(m->point.job->remat)},
+                                      m->footprint[s].keeps, &m->walk[s]));
 
 cleanup:
     return status;

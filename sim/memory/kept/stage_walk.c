@@ -98,7 +98,8 @@ spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_l
     w->ends[1] = whole.head ? pipeline->chunks - 1 : SIZE_MAX;
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->made));
-    SPW_TRY(SPW_RESIZE(spw_pipeline_passes(pipeline), &w->pass)); /* of these what is read was written before */
+    SPW_TRY(
+        SPW_RESIZE(spw_pipeline_passes(pipeline), &w->pass)); /* of these what is read was written before */
     SPW_TRY(SPW_RESIZE(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
     w->steady = of->unsaved && !w->makes && !pipeline->pairs;

@@ -245,9 +245,8 @@ static void run_fullest(spw_stage_walk *w, const spw_layer_uses *uses) {
         const size_t first = w->layers.begin[f->pass.chunk];
         at_work at = most_at_work(w, f, uses);
         if (at.layer == SIZE_MAX) continue;
-        at.bytes = spw_walk_plus(at.layer < first + NOTED ? f->bytes[at.layer - first]
-                                                          : bytes_beside(w, f, at.layer),
-                                 at.work);
+        at.bytes = spw_walk_plus(
+            at.layer < first + NOTED ? f->bytes[at.layer - first] : bytes_beside(w, f, at.layer), at.work);
         if (pass == NULL || at.bytes > most.bytes) most = at, pass = f;
     }
     spw_stage_moment *out = &w->peaks.at[SPW_MOMENT_MOE_LAYER];

@@ -346,8 +346,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
 spw_status spw_footprint_of_stages(const spw_point *p, size_t stages, spw_footprint *out) {
     shared_layer shared = {.layer = {.tensors = 0}};
     spw_status status = SPW_OK;
-    for (size_t s = 0; s < stages && status == SPW_OK; s++)
-        status = of_stage(p, s, NULL, &shared, &out[s]);
+    for (size_t s = 0; s < stages && status == SPW_OK; s++) status = of_stage(p, s, NULL, &shared, &out[s]);
     spw_layer_destroy(&shared.layer);
     return status;
 }

@@ -108,8 +108,8 @@ void spw_footprint_add_stacked(spw_footprint *f, const spw_job *job, const spw_s
 }
 
 void spw_footprint_add_policy(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
-    const size_t elements = spw_remat_token_elements(&job->model, f->stage.kept_layers,
-                                                     f->stage.kept_moe_layers, job->remat);
+    const size_t elements =
+        spw_remat_token_elements(&job->model, f->stage.kept_layers, f->stage.kept_moe_layers, job->remat);
     if (elements == 0) return;
     LIVE_BY_LAYER(SPW_COMPONENT(f, "saved_by_policy",
                                 "projections that the remat policy keeps, all layers (7.3)", "{elements} T b",

@@ -29,9 +29,9 @@ static void record_place(spw_reserved_memory *m, int variant, size_t place, spw_
                    reserved = p->last.after.reserved_peak_bytes;
     const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
     const bool began = p->last.before.refused == 0;
-    const uint64_t moments = stage->moment_bytes, before = began             ? p->last.before.requested_bytes
+    const uint64_t moments = stage->moment_bytes, before = began              ? p->last.before.requested_bytes
                                                            : rank->now->first ? stage->begin_bytes
-                                                                             : stage->begin_bytes + moments;
+                                                                              : stage->begin_bytes + moments;
     const uint64_t requested = before + larger(rank->now->peak_bytes, rank->now->first ? moments : 0);
     if (requested > record->requested) {
         record->requested = requested;

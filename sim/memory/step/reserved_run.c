@@ -332,7 +332,8 @@ static spw_status run_in_turn(spw_reserved_memory *m, size_t place, int runs, bo
         if (runs > 1) rank->turn[run] = *rank->now;
         *sure = thought && !is_unsure(m, rank->now);
     }
-    for (int v = 0; v < VARIANTS && runs > 1; v++) process_end(&rank->now->process[v]); /* it does not go on */
+    for (int v = 0; v < VARIANTS && runs > 1; v++)
+        process_end(&rank->now->process[v]); /* it does not go on */
     return status;
 }
 
