@@ -77,7 +77,7 @@ def test_returned_order(layout, send, reduce, back, judge, label):
 
     words = range(16, len(image) - 4, 4)
     waits = {at for at in words if image[at + 2 : at + 4] == WAITS}
-    of_exchanges = [waits & {at - 4, at - 8, at - 12, at - 16} for at in words if image[at + 2 : at + 4] == DS_WRXCHG]
+    of_exchanges = [waits & set(range(at - 256, at, 4)) for at in words if image[at + 2 : at + 4] == DS_WRXCHG]
     for name, places in (("waits before an exchange", of_exchanges),
                          ("a barrier", [{at} for at in barriers(back, "exchange_return")])):
         judge.count(f"{label}, {name}", None if places else "there is none")

@@ -120,11 +120,11 @@ static void note_group(const sketch *s, size_t layer, size_t kind, size_t group)
     const spw_flow *flow = spw_selection_flow(s->selection, group);
     const spw_routed_group routed = {s->point->scheme, shape, spw_selection_counts(s->selection), group};
     double *scratch = s->scratch + (size_t)omp_get_thread_num() * spw_megatron_load_scratch(shape);
-    spw_rank_rows rows[SPW_TRAFFIC_MAX_RANKS];
-    spw_traffic_rows(shape, flow, rows);
+    spw_group_rows rows;
+    spw_group_rows_of(&routed, flow, &rows);
     for (size_t d = 0; d < shape->ranks; d++)
-        s->rows[((group * shape->ranks + d) * s->out->layers + layer) * s->out->kinds + kind] = rows[d];
-    spw_megatron_load_of(s->scaled, &routed, flow, scratch, s->load + group * shape->ranks);
+        s->rows[((group * shape->ranks + d) * s->out->layers + layer) * s->out->kinds + kind] = rows.rank[d];
+    spw_megatron_load_of(s->scaled, &routed, flow, &rows, scratch, s->load + group * shape->ranks);
 }
 
 static void add_group(sketch *s, size_t layer, size_t kind, size_t group) {

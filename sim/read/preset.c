@@ -75,10 +75,11 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
     spw_nearest nearest = {.text = name};
     *out = (spw_preset_text){.where = NULL};
     for (const spw_preset *file = kind->files; file->name != NULL; file++) {
-        if (strcasecmp(file->name, name) == 0) { /* MiniMax-M2, too */
-            *out = (spw_preset_text){.where = file->name, .text = file->text, .length = file->length};
-            return SPW_OK;
-        }
+        if (strcasecmp(file->name, name) != 0) continue; /* MiniMax-M2, too */
+        *out = (spw_preset_text){.where = file->name, .text = file->text, .length = file->length};
+        return SPW_OK;
+    }
+    for (const spw_preset *file = kind->files; file->name != NULL; file++) {
         spw_nearest_offer_name(&nearest, file->name);
         const size_t begun = strlen(begins);
         if (strlen(name) >= 3 && strncasecmp(file->name, name, strlen(name)) == 0 &&

@@ -200,25 +200,20 @@ cleanup:
     return status;
 }
 
-/* A unit is a layer of a step. */
+/* A unit is a layer of a step: of each batch the first micro-batches, as far as they differ. */
 static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     spw_replay_work *r = context;
-    const size_t micro_batches = r->frame.micro_batches > 0 ? r->frame.micro_batches : 1,
+    const size_t micro_batches = r->frame.micro_batches, kinds = r->frame.kinds,
                  step = unit / r->frame.layers, layer = unit % r->frame.layers;
     const void *ids = NULL;
     spw_trace_record balanced = {.tokens = 0}, record = {.tokens = 0};
-    size_t bytes = 0; /* of a micro-batch's notes; all of a batch have as many */
     spw_status status = SPW_OK;
     if (step != r->begun) SPW_TRY(spw_composer_begin(r->composer, step));
     if (step != r->begun && r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
     r->begun = step;
     if (layer == 0) SPW_TRY(spw_composer_note(r->composer, out));
-    for (size_t i = 0; i < r->batches * micro_batches; i++) {
-        const size_t b = i / micro_batches, micro_batch = i % micro_batches;
-        if (micro_batch >= r->frame.kinds) {
-            SPW_TRY(spw_note_again(out, out->bytes - r->frame.kinds * bytes, bytes));
-            continue;
-        }
+    for (size_t i = 0; i < r->batches * kinds; i++) {
+        const size_t b = i / kinds, micro_batch = i % kinds;
         const spw_layout *layout = spw_composer_layout(r->composer, b);
         const bool reads = r->reads || spw_composer_draws(r->composer);
         if (reads) SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &layout));
@@ -233,9 +228,7 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
             SPW_TRY(spw_micro_batch_layout(layout, micro_batch, micro_batches, r->part[b]));
             layout = r->part[b];
         }
-        const size_t begin = out->bytes;
         SPW_TRY(note_micro_batch(r, layer, b, &record, layout, out));
-        bytes = out->bytes - begin;
     }
 
 cleanup:
@@ -258,20 +251,33 @@ cleanup:
     return status;
 }
 
+/* All micro-batches of a batch; those behind the first `kinds` are as these in turn, and have no notes of their own. */
+static spw_status take_batch(spw_replay_work *r, size_t b, spw_replay_place at, spw_note_reader *record) {
+    const size_t kinds = r->frame.kinds;
+    const spw_note_reader first = *record;
+    spw_note_reader again = first;
+    spw_status status = SPW_OK;
+    for (at.micro_batch = 0; at.micro_batch < r->frame.micro_batches; at.micro_batch++) {
+        if (at.micro_batch % kinds == 0) again = first;
+        for (size_t place = b; place < r->places; place += r->batches)
+            if (r->leader[place] == place) SPW_TRY(take_places(r, place, at, &again));
+        if (at.micro_batch + 1 == kinds) *record = again;
+    }
+
+cleanup:
+    return status;
+}
+
 static spw_status take_layer(void *context, size_t unit, spw_note_reader *record) {
     spw_replay_work *r = context;
-    const size_t micro_batches = r->frame.micro_batches, layers = r->frame.layers, step = unit / layers,
-                 layer = unit % layers;
+    const size_t layers = r->frame.layers, step = unit / layers, layer = unit % layers;
     spw_status status = SPW_OK;
     if (layer == 0) SPW_TRY(spw_composer_take(r->composer, step, record));
     if (layer == 0 && r->chosen != NULL)
         memset(r->chosen, 0, layers * r->request->job->model.experts * sizeof *r->chosen);
     for (size_t i = 0; i < r->row_count && layer == 0; i++) spw_replay_row_begin(&r->row[i]);
-    for (size_t i = 0; i < r->batches * micro_batches; i++) {
-        const spw_replay_place at = {step, layer, i % micro_batches};
-        for (size_t place = i / micro_batches; place < r->places; place += r->batches)
-            if (r->leader[place] == place) SPW_TRY(take_places(r, place, at, record));
-    }
+    for (size_t b = 0; b < r->batches; b++)
+        SPW_TRY(take_batch(r, b, (spw_replay_place){.step = step, .layer = layer}, record));
     if (layer + 1 == layers) SPW_TRY(end_step(r, step));
 
 cleanup:

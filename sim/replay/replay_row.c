@@ -241,22 +241,22 @@ static uint64_t note_group(const spw_replay_row *row, const spw_counts *counts,
     uint64_t *rows = (uint64_t *)(note + 1), *sent = rows + ranks, *received = sent + ranks,
              *dropped = received + ranks, sum = 0;
     spw_rank_rows *of_rank = (spw_rank_rows *)(dropped + ranks);
+    const spw_routed_group routed = {row->point.scheme, &row->point.shape, selected, group};
+    spw_group_rows moved;
+    if (!row->frame->drops_alone || row->timed || notes_rows(row)) spw_group_rows_of(&routed, flow, &moved);
     if (!row->frame->drops_alone)
-        spw_traffic_compute(&(spw_routed_group){row->point.scheme, &row->point.shape, selected, group}, flow,
-                            !spw_remat_keeps_experts(row->point.job->remat), &note->traffic, sent, received);
+        spw_traffic_compute(&routed, flow, &moved, !spw_remat_keeps_experts(row->point.job->remat),
+                            &note->traffic, sent, received);
     for (size_t d = 0; d < ranks; d++) {
         rows[d] = flow->rows[d];
         dropped[d] = flow->dropped[d];
         sum += flow->dropped[d];
         note->assignments += counts->assignments[group * ranks + d];
     }
-    if (notes_rows(row)) spw_traffic_rows(&row->point.shape, flow, of_rank);
+    if (notes_rows(row)) memcpy(of_rank, moved.rank, ranks * sizeof *of_rank);
     if (row->link_bytes != NULL)
         note_links(flow, ranks, sent, (double *)(of_rank + (notes_rows(row) ? ranks : 0)));
-    if (row->timed)
-        spw_replay_time_note(&row->time,
-                             &(spw_routed_group){row->point.scheme, &row->point.shape, selected, group}, flow,
-                             &note->traffic, time);
+    if (row->timed) spw_replay_time_note(&row->time, &routed, flow, &moved, &note->traffic, time);
     return sum;
 }
 
@@ -319,10 +319,12 @@ bool spw_replay_row_notes_as(const spw_replay_row *row, const spw_replay_row *ot
            spw_remat_keeps_experts(row->point.job->remat) == spw_remat_keeps_experts(other->point.job->remat);
 }
 
+/* Of layers that are freed one by one, micro-batches behind the first `kinds` say nothing new. */
 static void note_memory(spw_replay_row *row, const spw_rank_rows *of_rank, spw_replay_place place,
                         size_t first) {
     const double times = row->imbalance;
-    for (size_t d = 0; d < row->point.shape.ranks && row->memory.routed; d++) {
+    if (!row->memory.routed || (row->memory.frees && place.micro_batch >= row->frame->kinds)) return;
+    for (size_t d = 0; d < row->point.shape.ranks; d++) {
         const spw_rank_rows rows = times > 0.0 ? stated_rows(row, times) : of_rank[d];
         spw_stage_memory_note(&row->memory, place.layer, place.micro_batch, first + d, rows);
         if (row->reserved != NULL)
@@ -330,25 +332,34 @@ static void note_memory(spw_replay_row *row, const spw_rank_rows *of_rank, spw_r
     }
 }
 
+/* What its ranks send, receive and drop, in as many micro-batches as are like this one. */
+static void add_ranks(spw_replay_row *row, spw_replay_place place, size_t first, const uint64_t *rows) {
+    const spw_replay_frame *f = row->frame;
+    const size_t ranks = row->point.shape.ranks, cell = place.layer * f->ranks + first;
+    const uint64_t *sent = rows + ranks, *received = sent + ranks, *dropped = received + ranks,
+                   times = (f->micro_batches - place.micro_batch + f->kinds - 1) / f->kinds;
+    for (size_t d = 0; d < ranks; d++) {
+        if (spw_row_sums_note(&row->sums, rows[d], times))
+            row->most_step = place.step, row->most_layer = place.layer, row->most_rank = first + d;
+        row->rows_received[cell + d] += times * rows[d];
+        row->bytes_sent[cell + d] += times * sent[d];
+        row->bytes_received[cell + d] += times * received[d];
+        row->dropped[cell + d] += times * dropped[d];
+        row->drops.dropped += times * dropped[d];
+    }
+}
+
 static void add_group(spw_replay_row *row, spw_replay_place place, size_t group, const void *data) {
     const spw_replay_frame *f = row->frame;
     const group_note *note = data;
-    const size_t ranks = row->point.shape.ranks, first = group * ranks, cell = place.layer * f->ranks + first;
-    const uint64_t *rows = (const uint64_t *)(note + 1), *sent = rows + ranks, *received = sent + ranks,
-                   *dropped = received + ranks;
+    const size_t ranks = row->point.shape.ranks, first = group * ranks;
+    const uint64_t *rows = (const uint64_t *)(note + 1), *dropped = rows + (ARRAYS - 1) * ranks;
     spw_row_sums_add(&row->sums, &note->traffic,
                      spw_layers_stood_for(row->point.job->model.moe_layers, f->layers, place.layer));
     row->drops.assignments += note->assignments;
-    for (size_t d = 0; d < ranks; d++) {
-        if (spw_row_sums_note(&row->sums, rows[d]))
-            row->most_step = place.step, row->most_layer = place.layer, row->most_rank = first + d;
-        row->rows_received[cell + d] += rows[d];
-        row->bytes_sent[cell + d] += sent[d];
-        row->bytes_received[cell + d] += received[d];
-        row->dropped[cell + d] += dropped[d];
-        row->drops.dropped += dropped[d];
+    if (place.micro_batch < f->kinds) add_ranks(row, place, first, rows);
+    for (size_t d = 0; d < ranks && row->pages.run.there; d++)
         spw_page_use_note(&row->pages, place.layer, place.micro_batch, first + d, rows[d]);
-    }
     const spw_rank_rows *of_rank = (const spw_rank_rows *)(dropped + ranks);
     const double *links = (const double *)(of_rank + (notes_rows(row) ? ranks : 0));
     for (size_t i = 0; i < ranks * ranks && row->link_bytes != NULL; i++)

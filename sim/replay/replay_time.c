@@ -31,9 +31,9 @@ static spw_status create_megatron(spw_replay_time *t) {
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &t->scaled));
     SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->point.job->cluster, t->scaled));
-    SPW_TRY(SPW_ALLOC(q->kinds * q->groups * q->layers * ranks, &t->rank_load));
+    SPW_TRY(SPW_RESIZE(q->kinds * q->groups * q->layers * ranks, &t->rank_load)); /* a step fills it */
     SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->even));
-    SPW_TRY(SPW_ALLOC(spw_megatron_load_scratch(&q->point.shape), &t->scratch));
+    SPW_TRY(SPW_RESIZE(spw_megatron_load_scratch(&q->point.shape), &t->scratch));
     SPW_TRY(spw_megatron_load_stated(t->scaled, &q->point, 1.0, t->positions, t->even));
     if (q->imbalance > 0.0) {
         SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->busy));
@@ -84,14 +84,14 @@ size_t spw_replay_time_note_bytes(const spw_replay_time *t) {
 }
 
 void spw_replay_time_note(const spw_replay_time *t, const spw_routed_group *routed, const spw_flow *flow,
-                          const spw_traffic *traffic, void *note) {
+                          const spw_group_rows *rows, const spw_traffic *traffic, void *note) {
     const spw_layer_shape *shape = routed->shape;
     const size_t group = routed->number;
     const spw_replay_time_request *q = &t->q;
     if (t->listed) return;
     if (t->scaled != NULL) {
         spw_megatron_load_of(t->scaled, &(spw_routed_group){q->point.scheme, shape, routed->counts, group},
-                             flow, t->scratch, (spw_megatron_load *)note + group * shape->ranks);
+                             flow, rows, t->scratch, (spw_megatron_load *)note + group * shape->ranks);
     } else if (q->imbalance > 0.0) {
         *(spw_routing_layer *)note = t->stated;
     } else {

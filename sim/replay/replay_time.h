@@ -57,7 +57,7 @@ void spw_replay_time_begin(spw_replay_time *time); /* a step */
 /* note [spw_replay_time_note_bytes()], zeroed before the first group: the load of one layer and micro-batch in all groups. */
 size_t spw_replay_time_note_bytes(const spw_replay_time *time);
 void spw_replay_time_note(const spw_replay_time *time, const spw_routed_group *routed, const spw_flow *flow,
-                          const spw_traffic *traffic, void *note);
+                          const spw_group_rows *rows, const spw_traffic *traffic, void *note);
 /* The network's ports, when all groups of the layer are in: an exchange takes what the busiest of them takes. */
 void spw_replay_time_note_slow(const spw_replay_time *time, const spw_network *network, void *note);
 /* What was noted is of the step under way. */

@@ -11,9 +11,9 @@ void spw_row_sums_add(spw_row_sums *s, const spw_traffic *traffic, size_t stands
     if (traffic->max_link_bytes > s->max_link) s->max_link = traffic->max_link_bytes;
 }
 
-bool spw_row_sums_note(spw_row_sums *s, uint64_t rows) {
+bool spw_row_sums_note(spw_row_sums *s, uint64_t rows, uint64_t times) {
     const bool most = rows > s->rows_max || (rows == s->rows_max && !(s->rows > 0.0));
-    s->rows += (double)rows;
+    s->rows += (double)(times * rows);
     if (most) s->rows_max = rows;
     return most;
 }

@@ -16,8 +16,8 @@ typedef struct spw_row_sums {
 
 /* One group of one layer, which stands for so many. */
 void spw_row_sums_add(spw_row_sums *sums, const spw_traffic *traffic, size_t stands_for);
-/* The rows of one rank there; true when no rank held as many before. */
-bool spw_row_sums_note(spw_row_sums *sums, uint64_t rows);
+/* The rows of one rank there, in so many micro-batches; true when no rank held as many before. */
+bool spw_row_sums_note(spw_row_sums *sums, uint64_t rows, uint64_t times);
 
 /* Means over `cells` (step x layer x micro-batch x rank); of a step's bytes over `gpus` (step x GPU). */
 spw_result_traffic spw_row_sums_traffic(const spw_row_sums *sums, double cells, double gpus);

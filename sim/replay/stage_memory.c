@@ -39,12 +39,8 @@ static spw_status build_layers(spw_stage_memory *m) {
     return status;
 }
 
-static size_t kinds_of(const spw_stage_memory *m) {
-    return m->kinds > 0 ? m->kinds : m->pipeline.micro_batches;
-}
-
 /* What is remembered of a step. */
-static size_t cells_of(const spw_stage_memory *m) { return m->ranks * m->layers * m->pipeline.micro_batches; }
+static size_t cells_of(const spw_stage_memory *m) { return m->ranks * m->layers * m->kinds; }
 
 static spw_status remember(spw_stage_memory *m) {
     spw_status status = SPW_OK;
@@ -55,7 +51,8 @@ static spw_status remember(spw_stage_memory *m) {
     SPW_TRY(SPW_ALLOC(cells_of(m), &m->all_rows));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->walk));
     for (size_t s = 0; s < m->pipeline.stages; s++)
-        SPW_TRY(spw_stage_walk_create(&(spw_stage_walked){&m->pipeline, &m->point.job->model, s, kinds_of(m)},
+        SPW_TRY(spw_stage_walk_create(&(spw_stage_walked){&m->pipeline, &m->point.job->model, s, m->kinds,
+                                                          !spw_remat_keeps_experts(m->point.job->remat)},
                                       m->footprint[s].keeps, &m->walk[s]));
 
 cleanup:
@@ -73,11 +70,11 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
     SPW_TRY(build_layers(m));
     m->routed = follows && spw_layer_is_dynamic(&m->layer[0]);
     m->frees = spw_footprint_frees(point->scheme);
-    SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
+    SPW_TRY(SPW_RESIZE(m->pipeline.stages, &m->footprint)); /* which is filled whole */
     SPW_TRY(SPW_ALLOC(steps, &m->step_peak));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->stage_peak));
+    SPW_TRY(spw_footprint_of_stages(point, m->pipeline.stages, m->footprint));
     for (size_t s = 0; s < m->pipeline.stages; s++) {
-        SPW_TRY(spw_footprint_of_stage(point, s, NULL, &m->footprint[s]));
         if (m->footprint[s].peak_bytes > m->footprint[m->worst_stage].peak_bytes) m->worst_stage = s;
         m->stage_peak[s] = m->routed ? 0 : m->footprint[s].peak_bytes;
     }
@@ -134,17 +131,13 @@ static bool is_last(const spw_stage_memory *m, size_t layer) {
 /* Where layers are freed one by one; of the other law the last layer's part is known by its stage. */
 static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
                           const spw_rank_rows *rows) {
-    const size_t cell = (rank * m->layers + layer) * m->pipeline.micro_batches + micro_batch;
+    const size_t cell = (rank * m->layers + layer) * m->kinds + micro_batch;
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
     m->all_rows[cell] = *rows;
     for (size_t list = 0; list < lists_of(m); list++) {
-        spw_layer_use *use = &m->use[list * cells_of(m) + cell];
-        if (micro_batch >= m->kinds) { /* as the one so many before it */
-            *use = *(use - m->kinds);
-            continue;
-        }
         const spw_live_set live = spw_live_law_at(&m->law[list], rows);
-        *use = (spw_layer_use){live.backward_bytes, saves ? live.saved_bytes : 0};
+        m->use[list * cells_of(m) + cell] =
+            (spw_layer_use){live.backward_bytes, saves ? live.saved_bytes : 0};
         for (size_t l = layer; l < m->point.job->model.moe_layers && live.to_host_bytes > 0; l += m->layers) {
             spw_stage_held *h = &m->held[m->stage[l] * m->ranks + rank];
             const bool here = lists_of(m) == 1 || m->stage[l] == list;
@@ -156,7 +149,7 @@ static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch,
 void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
                            spw_rank_rows rows) {
     const size_t moe_layers = m->point.job->model.moe_layers;
-    if (!m->routed) return;
+    if (!m->routed || (m->frees && micro_batch >= m->kinds)) return;
     spw_rank_rows *most = &m->rows[rank * m->layers + layer];
     if (micro_batch == 0 || rows.held > most->held) *most = rows;
     if (m->frees) {
@@ -195,41 +188,45 @@ static found look_at_stack(const spw_stage_memory *m, size_t place) {
                    .layer = h->layer};
 }
 
+/* The uses of a place's rank. */
+static size_t first_cell(const spw_stage_memory *m, size_t place) {
+    return place % m->ranks * m->layers * m->kinds;
+}
+
 /* Layers of multi-token prediction have the rows of balanced routing: a trace has none of theirs. */
-static found walk_through(const spw_stage_memory *m, size_t place) {
-    const size_t stage = place / m->ranks, rank = place % m->ranks, each = m->pipeline.micro_batches,
-                 first = rank * m->layers * each, list = lists_of(m) > 1 ? stage : 0;
+static const spw_stage_peaks *walk_through(const spw_stage_memory *m, size_t place) {
+    const size_t stage = place / m->ranks, list = lists_of(m) > 1 ? stage : 0;
     const spw_footprint *f = &m->footprint[stage];
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
-    const spw_layer_uses uses = {m->use + list * cells_of(m) + first,
+    const spw_layer_uses uses = {m->use + list * cells_of(m) + first_cell(m, place),
                                  m->layers,
-                                 each,
-                                 {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0},
                                  m->kinds,
-                                 !saves};
-    found out = {.memory = {.rows = f->rows, .walked = true, .saved = {.stays = m->held[place].stays}},
-                 .layer = SIZE_MAX};
-    spw_stage_walk_run(m->walk[stage], &uses, &out.memory.peaks);
-    const spw_stage_moment *at = &out.memory.peaks.at[SPW_MOMENT_MOE_LAYER];
-    out.memory.saved.all = out.memory.peaks.at[SPW_MOMENT_LOSS].rows;
-    out.peak = spw_footprint_walked_peak(f, &out.memory.peaks, out.memory.saved.stays);
-    out.micro_batch = at->micro_batch;
+                                 {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0}};
+    return spw_stage_walk_run(m->walk[stage], &uses);
+}
+
+static found look_at_walk(const spw_stage_memory *m, size_t place, const spw_stage_peaks *peaks) {
+    const spw_footprint *f = &m->footprint[place / m->ranks];
+    const spw_saved_rows saved = {.all = peaks->at[SPW_MOMENT_LOSS].rows, .stays = m->held[place].stays};
+    const spw_stage_moment *at = &peaks->at[SPW_MOMENT_MOE_LAYER];
+    found out = {.memory = {.rows = f->rows, .walked = true, .peaks = *peaks, .saved = saved},
+                 .layer = SIZE_MAX,
+                 .micro_batch = at->micro_batch};
     if (!at->there || at->layer == SIZE_MAX) return out;
     out.layer = at->layer % m->layers;
-    out.memory.rows = m->all_rows[first + out.layer * each + at->micro_batch];
+    out.memory.rows = m->all_rows[first_cell(m, place) + out.layer * m->kinds + at->micro_batch % m->kinds];
     return out;
 }
 
 static void note_worst(spw_stage_memory *m, size_t step, size_t place, const found *worst) {
-    const size_t each = m->pipeline.micro_batches, rank = place % m->ranks;
-    m->worst_bytes = worst->peak;
+    const size_t each = m->kinds, rank = place % m->ranks;
     m->worst = worst->memory;
     m->worst_stage = place / m->ranks;
     m->worst_step = step;
     m->worst_layer = worst->layer != SIZE_MAX ? worst->layer : m->layers - 1;
     m->worst_rank = rank;
     for (size_t l = 0; l < m->layers; l++)
-        m->worst_rows[l] = m->frees ? m->all_rows[(rank * m->layers + l) * each + worst->micro_batch]
+        m->worst_rows[l] = m->frees ? m->all_rows[(rank * m->layers + l) * each + worst->micro_batch % each]
                                     : m->rows[rank * m->layers + l];
 }
 
@@ -237,11 +234,17 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
     if (!m->routed) m->step_peak[step] = m->footprint[m->worst_stage].peak_bytes;
     for (size_t place = 0; place < places_of(m) && m->routed; place++) {
         const size_t stage = place / m->ranks;
-        const found here = m->frees ? walk_through(m, place) : look_at_stack(m, place);
-        m->place_peak[place] = here.peak;
-        if (here.peak > m->step_peak[step]) m->step_peak[step] = here.peak;
-        if (here.peak > m->stage_peak[stage]) m->stage_peak[stage] = here.peak;
-        if (here.peak > m->worst_bytes) note_worst(m, step, place, &here);
+        const spw_stage_peaks *walked = m->frees ? walk_through(m, place) : NULL;
+        const uint64_t peak =
+            m->frees ? spw_footprint_walked_peak(&m->footprint[stage], walked, m->held[place].stays)
+                     : look_at_stack(m, place).peak;
+        m->place_peak[place] = peak;
+        if (peak > m->step_peak[step]) m->step_peak[step] = peak;
+        if (peak > m->stage_peak[stage]) m->stage_peak[stage] = peak;
+        if (peak <= m->worst_bytes) continue;
+        const found here = m->frees ? look_at_walk(m, place, walked) : look_at_stack(m, place);
+        m->worst_bytes = peak;
+        note_worst(m, step, place, &here);
     }
 }
 

@@ -47,8 +47,8 @@ typedef struct spw_stage_memory {
     uint64_t *kept; /* [stages][ranks][micro-batches][chunks] bytes; NULL: layers are freed one by one */
     bool frees;     /* they are; then */
     spw_stage_walk **walk;   /* [stages] */
-    spw_layer_use *use;      /* [stages, or 1][ranks][layers][micro-batches] */
-    spw_rank_rows *all_rows; /* [ranks][layers][micro-batches] */
+    spw_layer_use *use;      /* [stages, or 1][ranks][layers][kinds] */
+    spw_rank_rows *all_rows; /* [ranks][layers][kinds] */
     /* At the greatest peak: positions in the replay. Before it only the stage says something. */
     size_t worst_stage, worst_step, worst_layer, worst_rank;
     uint64_t worst_bytes;
@@ -64,7 +64,8 @@ SPW_MUST_CHECK spw_status spw_stage_memory_create(const spw_point *point, size_t
 void spw_stage_memory_destroy(spw_stage_memory *memory); /* a zeroed one is fine */
 
 void spw_stage_memory_begin(spw_stage_memory *memory); /* a step */
-/* The rows of one rank in one micro-batch of one replayed layer, wherever that stands in the job. A layer that stands for
+/* The rows of one rank in one micro-batch of one replayed layer, wherever that stands in the job; where layers are freed one by one,
+ * micro-batches behind the first `kinds` say nothing new. A layer that stands for
  * none is looked at all the same, and keeps nothing. */
 void spw_stage_memory_note(spw_stage_memory *memory, size_t layer, size_t micro_batch, size_t rank,
                            spw_rank_rows rows);

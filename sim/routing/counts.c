@@ -31,13 +31,9 @@ spw_status spw_layout_put(spw_layout *layout, size_t rank, spw_segment segment) 
         layout->begin[layout->begun + 1] = layout->begin[layout->begun];
     const size_t used = layout->begin[rank + 1];
     if (used == layout->capacity) {
-        spw_segment *larger = NULL;
-        size_t capacity = used == 0 ? 256 : used * 2;
-        spw_status status = SPW_ALLOC(capacity, &larger);
+        const size_t capacity = used == 0 ? 256 : used * 2;
+        const spw_status status = SPW_RESIZE(capacity, &layout->segment);
         if (status != SPW_OK) return status;
-        if (used > 0) memcpy(larger, layout->segment, used * sizeof *larger);
-        spw_free(layout->segment);
-        layout->segment = larger;
         layout->capacity = capacity;
     }
     layout->segment[used] = segment;

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Figures for which a second thread is woken: fewer are there before it is. */
+enum { FIGURES_SHARED = 1 << 15 };
+
 /* One piece of the record. */
 typedef struct piece {
     uint64_t first;
@@ -185,25 +188,44 @@ cleanup:
     return status;
 }
 
+/* Pieces from `at` on that are drawn together: of as many tokens each. Returns how many. */
+static size_t draw_alike(const spw_segment_counts *c, const spw_piece_law *law, void *scratch, size_t at,
+                         size_t end) {
+    const spw_placement *p = &c->placement;
+    uint64_t first[SPW_PIECES_AT_ONCE];
+    spw_token_counts out[SPW_PIECES_AT_ONCE];
+    size_t pieces = 0;
+    for (; at + pieces < end && c->piece[at + pieces].tokens == c->piece[at].tokens; pieces++) {
+        uint32_t *row = c->figure + (at + pieces) * c->width;
+        first[pieces] = c->piece[at + pieces].first;
+        out[pieces] = (spw_token_counts){.expert = row,
+                                         .rank = row + p->experts,
+                                         .node = row + p->experts + p->group_ranks,
+                                         .rank_stride = p->expert_tensor > 0 ? p->expert_tensor : 1};
+        memset(row, 0, c->width * sizeof *row);
+    }
+    spw_piece_law_draw(law, scratch, first, pieces, c->piece[at].tokens, out);
+    return pieces;
+}
+
 /* The same by the law of the tokens. */
 static spw_status draw(spw_segment_counts *c, const spw_piece_law *law, size_t fresh) {
     const spw_placement *p = &c->placement;
-    const size_t bytes = (spw_piece_law_bytes(law) + 63) / 64 * 64;
+    const size_t bytes = (spw_piece_law_bytes(law) + 63) / 64 * 64, all = c->pieces + fresh;
     unsigned char *scratch = NULL;
     spw_status status = SPW_OK;
     c->width = p->experts + p->group_ranks + spw_placement_node(p, 0, p->group_ranks - 1) + 1;
     SPW_TRY(make_room(c, fresh));
-    SPW_TRY(SPW_ALLOC(bytes * (size_t)omp_get_max_threads(), &scratch));
-#pragma omp parallel for schedule(dynamic, 4)
-    for (size_t i = c->pieces; i < c->pieces + fresh; i++) {
-        uint32_t *row = c->figure + i * c->width;
-        const spw_token_counts out = {.expert = row,
-                                      .rank = row + p->experts,
-                                      .node = row + p->experts + p->group_ranks,
-                                      .rank_stride = p->expert_tensor > 0 ? p->expert_tensor : 1};
-        memset(row, 0, c->width * sizeof *row);
-        spw_piece_law_draw(law, scratch + (size_t)omp_get_thread_num() * bytes, c->piece[i].first,
-                           c->piece[i].tokens, &out);
+    SPW_TRY(SPW_RESIZE(bytes * (size_t)omp_get_max_threads(), &scratch));
+#pragma omp parallel if (fresh * c->width > FIGURES_SHARED)
+    {
+        void *const own = scratch + (size_t)omp_get_thread_num() * bytes;
+        spw_piece_law_begin(law, own);
+#pragma omp for schedule(dynamic, 1)
+        for (size_t at = c->pieces; at < all; at += SPW_PIECES_AT_ONCE) {
+            const size_t end = all - at < SPW_PIECES_AT_ONCE ? all : at + SPW_PIECES_AT_ONCE;
+            for (size_t i = at; i < end;) i += draw_alike(c, law, own, i, end);
+        }
     }
 
 cleanup:
@@ -346,7 +368,7 @@ static spw_status fill(const spw_segment_counts *c, spw_counts *counts, const sp
     SPW_TRY(SPW_ALLOC(counts->placement.ranks, &first));
     SPW_TRY(share_lines(counts, layout, first, &lines));
     SPW_TRY(spw_counts_reserve(counts, lines));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (layout->begin[layout->ranks] * c->width > FIGURES_SHARED)
     for (size_t line = 0; line < lines; line++) {
         sum_line(c, counts, layout, line, first[line]);
         sum_tokens(counts, layout, first[line]);

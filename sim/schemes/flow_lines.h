@@ -34,11 +34,11 @@ static inline uint32_t spw_wire_rows(spw_flow *flow, uint64_t rows) {
 }
 
 /* sum [count] grows by so many times a line. Returns what stands in the line. */
-static inline uint64_t spw_line_add(const uint32_t *restrict line, size_t count, uint64_t times,
+static inline uint64_t spw_line_add(const uint32_t *restrict line, size_t count, uint32_t times,
                                     uint64_t *restrict sum) {
     uint64_t all = 0;
     for (size_t i = 0; i < count; i++) {
-        sum[i] += times * line[i];
+        sum[i] += (uint64_t)times * line[i];
         all += line[i];
     }
     return all;

@@ -45,7 +45,7 @@ static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *i
 
 /* Every pair has its own way: inside a node the link, between nodes the NICs, which have what is left. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
-                        uint64_t row_bytes, const wires *w) {
+                        const wires *w) {
     uint32_t node[SPW_TRAFFIC_MAX_RANKS];
     uint64_t in[SPW_TRAFFIC_MAX_RANKS], out[SPW_TRAFFIC_MAX_RANKS];
     find_nodes(s, p, group, node);
@@ -56,18 +56,18 @@ static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t
         while (begin > 0 && node[begin - 1] == node[source]) begin--;
         while (end < s->ranks && node[end] == node[source]) end++;
         for (size_t d = begin; d < end; d++) {
-            by_link(w, source, d, wire[d] * row_bytes);
+            by_link(w, source, d, wire[d]);
             out[source] -= wire[d];
             in[d] -= wire[d];
         }
         for (size_t d = 0; d < s->ranks && w->network != NULL; d++) {
             if (d < begin || d >= end)
-                spw_network_carry(w->network, w->first + source, w->first + d, wire[d] * row_bytes);
+                spw_network_carry(w->network, w->first + source, w->first + d, wire[d]);
         }
     }
     for (size_t d = 0; d < s->ranks && w->port != NULL; d++) {
-        w->port[d].nic_out += out[d] * row_bytes;
-        w->port[d].nic_in += in[d] * row_bytes;
+        w->port[d].nic_out += out[d];
+        w->port[d].nic_in += in[d];
     }
 }
 
@@ -91,78 +91,79 @@ static void route_gather(const spw_layer_shape *s, const spw_placement *p, size_
     }
 }
 
-/* The member of the group that sits on `node` with the local index of `rank`; s->ranks when the group has none there. */
-static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, size_t rank) {
-    const size_t first = group * p->group_ranks;
-    const size_t global =
-        (spw_placement_first_node(p, group) + node) * p->gpus_per_node + rank % p->gpus_per_node;
-    return global >= first && global < first + p->group_ranks ? global - first : p->group_ranks;
+/* The nodes of a group, and rows to their members. */
+typedef struct group_nodes {
+    size_t nodes;
+    uint32_t of[SPW_TRAFFIC_MAX_RANKS];        /* [ranks] */
+    uint32_t begin[SPW_TRAFFIC_MAX_RANKS + 1]; /* [nodes + 1] their first members */
+    uint64_t sum[SPW_TRAFFIC_MAX_RANKS];       /* [nodes] of the line that is routed */
+    uint64_t in[SPW_TRAFFIC_MAX_RANKS]; /* [ranks] by links, as soon as all lines are routed; else more */
+} group_nodes;
+
+static void list_nodes(const spw_layer_shape *s, const spw_placement *p, size_t group, group_nodes *out) {
+    memset(out->in, 0, s->ranks * sizeof *out->in);
+    out->nodes = 0;
+    find_nodes(s, p, group, out->of);
+    for (size_t d = 0; d < s->ranks; d++)
+        if (d == 0 || out->of[d] != out->of[d - 1]) out->begin[out->nodes++] = (uint32_t)d;
+    out->begin[out->nodes] = (uint32_t)s->ranks;
 }
 
 /* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards it inside
  * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
- * pair by pair. in [ranks]: rows that come by links, all but those of such pairs and a rank's own. */
-static void route_from(const spw_routed_group *routed, const spw_flow *flow, const uint32_t *node_of,
-                       size_t source, uint64_t row_bytes, const wires *w, uint64_t *in) {
-    const size_t group = routed->number, ranks = routed->shape->ranks, rank = group * ranks + source;
+ * pair by pair. Rows of such pairs and a rank's own come by no link. */
+static void route_from(const spw_routed_group *routed, const spw_flow *flow, group_nodes *at, size_t source,
+                       const wires *w) {
     const spw_placement *p = &routed->counts->placement;
+    const size_t first = routed->number * p->group_ranks, rank = first + source, ranks = routed->shape->ranks,
+                 local = spw_placement_first_node(p, routed->number) * p->gpus_per_node +
+                         rank % p->gpus_per_node; /* the GPU of the first node with the sender's index */
     const uint32_t *wire = flow->wire[source], *of_node = spw_counts_nodes_of(routed->counts, rank);
-    (void)spw_line_add(wire, ranks, 1, in);
-    for (size_t begin = 0, end = 0; begin < ranks; begin = end) { /* members of a node */
-        const size_t node = node_of[begin], home = node_of[source],
-                     receiver = forwarder_on(p, group, node, rank), from = node == home ? source : receiver;
-        uint64_t sum = 0;
-        for (; end < ranks && node_of[end] == node; end++) sum += wire[end];
-        if (node != home && receiver < ranks) by_nic(w, source, receiver, of_node[node] * row_bytes);
-        if (from < ranks) {
-            in[from] -= wire[from];
-            if (w->port != NULL) w->port[from].link_out += (sum - wire[from]) * row_bytes;
+    for (size_t n = 0; n < at->nodes; n++) {
+        const size_t node = at->of[at->begin[n]], there = local + node * p->gpus_per_node;
+        const bool home = node == at->of[source], has = there >= first && there < first + ranks;
+        if (!home && has) by_nic(w, source, there - first, of_node[node]);
+        if (home || has) {
+            const size_t from = home ? source : there - first;
+            at->in[from] -= wire[from];
+            if (w->port != NULL) w->port[from].link_out += (at->sum[n] - wire[from]);
             continue;
         }
-        for (size_t d = begin; d < end; d++) {
-            in[d] -= wire[d];
-            by_nic(w, source, d, wire[d] * row_bytes);
+        for (size_t d = at->begin[n]; d < at->begin[n + 1]; d++) {
+            at->in[d] -= wire[d];
+            by_nic(w, source, d, wire[d]);
         }
     }
 }
 
-static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
-                          const wires *w) {
+/* Ranks that send alike have the same sums. */
+static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, const wires *w) {
     const spw_layer_shape *s = routed->shape;
-    uint32_t node_of[SPW_TRAFFIC_MAX_RANKS];
-    uint64_t in[SPW_TRAFFIC_MAX_RANKS];
-    find_nodes(s, &routed->counts->placement, routed->number, node_of);
-    memset(in, 0, s->ranks * sizeof *in);
-    for (size_t source = 0; source < s->ranks; source++)
-        route_from(routed, flow, node_of, source, row_bytes, w, in);
-    for (size_t d = 0; d < s->ranks && w->port != NULL; d++) w->port[d].link_in += in[d] * row_bytes;
-}
-
-static void exchange_rows(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
-                          const wires *w) {
-    if (spw_scheme_by_node(routed->scheme)) {
-        route_by_node(routed, flow, row_bytes, w);
-    } else {
-        route_pairs(routed->shape, &routed->counts->placement, routed->number, flow, row_bytes, w);
+    group_nodes at;
+    spw_alike alike;
+    list_nodes(s, &routed->counts->placement, routed->number, &at);
+    spw_alike_of_flow(flow, s->ranks, &alike);
+    for (size_t line = 0; line < alike.lines; line++) {
+        const uint32_t *wire = flow->wire[alike.first[line]];
+        memset(at.sum, 0, at.nodes * sizeof *at.sum);
+        for (size_t n = 0; n < at.nodes; n++)
+            for (size_t d = at.begin[n]; d < at.begin[n + 1]; d++) at.sum[n] += wire[d];
+        (void)spw_line_add(wire, s->ranks, alike.times[line], at.in);
+        for (size_t source = alike.first[line], left = alike.times[line]; left > 0; source++) {
+            if (alike.of[source] != line) continue;
+            route_from(routed, flow, &at, source, w);
+            left--;
+        }
     }
+    for (size_t d = 0; d < s->ranks && w->port != NULL; d++) w->port[d].link_in += at.in[d];
 }
 
-static void route(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes, const wires *w) {
-    exchange_rows(routed, flow, row_bytes, w);
-    route_gather(routed->shape, &routed->counts->placement, routed->number, flow, row_bytes, w);
-}
-
-static void fill_ports(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
-                       spw_ports *port) {
-    const wires w = {.port = port};
-    memset(port, 0, routed->shape->ranks * sizeof *port);
-    route(routed, flow, row_bytes, &w);
-}
-
-void spw_traffic_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port) {
-    const wires w = {.port = port};
-    memset(port, 0, routed->shape->ranks * sizeof *port);
-    exchange_rows(routed, flow, 1, &w);
+static void exchange_rows(const spw_routed_group *routed, const spw_flow *flow, const wires *w) {
+    if (spw_scheme_by_node(routed->scheme)) {
+        route_by_node(routed, flow, w);
+    } else {
+        route_pairs(routed->shape, &routed->counts->placement, routed->number, flow, w);
+    }
 }
 
 void spw_traffic_gather_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port) {
@@ -175,7 +176,8 @@ void spw_traffic_gather_ports(const spw_routed_group *routed, const spw_flow *fl
 void spw_traffic_carry(const spw_routed_group *routed, const spw_flow *flow, size_t first,
                        spw_network *network) {
     const wires w = {.network = network, .first = first};
-    route(routed, flow, 1, &w);
+    exchange_rows(routed, flow, &w);
+    route_gather(routed->shape, &routed->counts->placement, routed->number, flow, 1, &w);
 }
 
 void spw_traffic_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_rows *out) {
@@ -185,24 +187,44 @@ void spw_traffic_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_r
         out[d] = (spw_rank_rows){.held = flow->rows[d], .received = in[d], .sent = out_of[d]};
 }
 
+void spw_group_rows_of(const spw_routed_group *routed, const spw_flow *flow, spw_group_rows *out) {
+    const wires w = {.port = out->port};
+    memset(out->port, 0, routed->shape->ranks * sizeof *out->port);
+    exchange_rows(routed, flow, &w);
+    spw_traffic_rows(routed->shape, flow, out->rank);
+}
+
+/* Bytes of one dispatch, and of what sharers gather behind it. */
+static void fill_ports(const spw_routed_group *routed, const spw_flow *flow, const spw_group_rows *rows,
+                       uint64_t row_bytes, spw_ports *port) {
+    const spw_layer_shape *s = routed->shape;
+    const wires w = {.port = port};
+    for (size_t r = 0; r < s->ranks; r++) {
+        const spw_ports *of = &rows->port[r];
+        port[r] = (spw_ports){of->link_out * row_bytes, of->link_in * row_bytes, of->nic_out * row_bytes,
+                              of->nic_in * row_bytes};
+    }
+    route_gather(s, &routed->counts->placement, routed->number, flow, row_bytes, &w);
+}
+
 uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     return scheme->type->traffic.exchanges(scheme, s, exchange) > 0 ? exchange[0].row_bytes : 0;
 }
 
-void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, bool recompute,
-                         spw_traffic *out, uint64_t *sent, uint64_t *received) {
+void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, const spw_group_rows *rows,
+                         bool recompute, spw_traffic *out, uint64_t *sent, uint64_t *received) {
     const spw_layer_shape *s = routed->shape;
     spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = routed->scheme->type->traffic.exchanges(routed->scheme, s, exchange);
     const size_t t = spw_layer_sharers(s);
-    uint64_t off_rank = 0, gathered = 0, in[SPW_TRAFFIC_MAX_RANKS], out_of[SPW_TRAFFIC_MAX_RANKS];
+    const spw_rank_rows *of = rows->rank;
+    uint64_t off_rank = 0, gathered = 0;
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
-    sum_rows(s, flow, in, out_of);
     for (size_t r = 0; r < s->ranks; r++) {
-        off_rank += out_of[r] - flow->wire[r][r];
-        gathered += (t - 1) * in[r];
+        off_rank += of[r].sent - flow->wire[r][r];
+        gathered += (t - 1) * of[r].received;
     }
     *out = (spw_traffic){.dispatch_bytes = 0};
     for (size_t i = 0; i < exchanges; i++) {
@@ -211,7 +233,7 @@ void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, b
         if (exchange[i].phase == SPW_PHASE_FORWARD)
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
     }
-    fill_ports(routed, flow, exchange[0].row_bytes, port);
+    fill_ports(routed, flow, rows, exchange[0].row_bytes, port);
     for (size_t r = 0; r < s->ranks; r++) {
         out->intra_node_bytes += port[r].link_out;
         out->inter_node_bytes += port[r].nic_out;
@@ -219,8 +241,8 @@ void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, b
         out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
         out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
         const uint64_t own = flow->wire[r][r];
-        uint64_t out_rows = (t - 1) * in[r] + out_of[r] - own, in_rows = in[r] - own;
-        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : in[d];
+        uint64_t out_rows = (t - 1) * of[r].received + of[r].sent - own, in_rows = of[r].received - own;
+        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : of[d].received;
         if (sent != NULL) sent[r] = out_rows * exchange[0].row_bytes;
         if (received != NULL) received[r] = in_rows * exchange[0].row_bytes;
     }

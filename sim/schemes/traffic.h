@@ -24,8 +24,6 @@ typedef struct spw_traffic {
 typedef struct spw_ports {
     uint64_t link_out, link_in, nic_out, nic_in;
 } spw_ports;
-/* port [ranks]: rows of one dispatch, without what ranks that share experts gather of each other. */
-void spw_traffic_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port);
 /* port [ranks]: rows that one gather among ranks that share experts carries. */
 void spw_traffic_gather_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port);
 
@@ -38,8 +36,15 @@ uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *
 /* spw_flow_rows of every rank: out [ranks]. */
 void spw_traffic_rows(const spw_layer_shape *shape, const spw_flow *flow, spw_rank_rows *out);
 
-/* sent [ranks] and received [ranks], bytes of one dispatch by rank of the group, may be NULL. */
-void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, bool recompute,
-                         spw_traffic *out, uint64_t *sent, uint64_t *received);
+/* Rows of one dispatch: of every rank, and on its ports, without what ranks that share experts gather of each other. */
+typedef struct spw_group_rows {
+    spw_rank_rows rank[SPW_TRAFFIC_MAX_RANKS];
+    spw_ports port[SPW_TRAFFIC_MAX_RANKS];
+} spw_group_rows;
+void spw_group_rows_of(const spw_routed_group *routed, const spw_flow *flow, spw_group_rows *out);
+
+/* rows: of spw_group_rows_of(). sent [ranks] and received [ranks], bytes of one dispatch by rank of the group, may be NULL. */
+void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, const spw_group_rows *rows,
+                         bool recompute, spw_traffic *out, uint64_t *sent, uint64_t *received);
 
 #endif

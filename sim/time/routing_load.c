@@ -346,6 +346,7 @@ spw_status spw_routing_load_stated(const spw_point *point, double imbalance, siz
     spw_stated_routing r;
     spw_network *network = NULL;
     spw_traffic traffic;
+    spw_group_rows rows;
     *out = (spw_routing_layer){.rows = 0.0};
     spw_status status = spw_stated_routing_create(point, imbalance, groups, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
@@ -353,9 +354,10 @@ spw_status spw_routing_load_stated(const spw_point *point, double imbalance, siz
         SPW_TRY(spw_network_create(&point->job->cluster, &network));
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);
-        spw_traffic_compute(&(spw_routed_group){scheme, &r.shape, r.counts, g}, &r.flow, true, &traffic, NULL,
-                            NULL);
-        spw_routing_load_raise(&(spw_routed_group){scheme, &r.shape, r.counts, g}, &r.flow, &traffic, out);
+        const spw_routed_group routed = {scheme, &r.shape, r.counts, g};
+        spw_group_rows_of(&routed, &r.flow, &rows);
+        spw_traffic_compute(&routed, &r.flow, &rows, true, &traffic, NULL, NULL);
+        spw_routing_load_raise(&routed, &r.flow, &traffic, out);
     }
     if (!scheme->type->routing.limit_per_sequence)
         out->tiled_rows = (double)r.shape.experts_per_rank *
@@ -376,6 +378,7 @@ spw_status spw_stated_routing_levels(const spw_point *point, spw_level_bytes *ou
     spw_stated_routing r = {.counts = NULL};
     spw_network *network = NULL;
     spw_traffic traffic;
+    spw_group_rows rows;
     uint64_t link = 0;
     spw_status status = SPW_OK;
     *out = (spw_level_bytes){.count = 0};
@@ -384,8 +387,9 @@ spw_status spw_stated_routing_levels(const spw_point *point, spw_level_bytes *ou
     SPW_TRY(spw_stated_routing_create(point, 1.0, positions, &r));
     for (size_t g = 0; g < positions; g++) {
         spw_stated_routing_flow(&r, g);
-        spw_traffic_compute(&(spw_routed_group){point->scheme, &r.shape, r.counts, g}, &r.flow, true,
-                            &traffic, NULL, NULL);
+        const spw_routed_group routed = {point->scheme, &r.shape, r.counts, g};
+        spw_group_rows_of(&routed, &r.flow, &rows);
+        spw_traffic_compute(&routed, &r.flow, &rows, true, &traffic, NULL, NULL);
         link = traffic.max_intra_bytes > link ? traffic.max_intra_bytes : link;
     }
     spw_stated_routing_carry(&r, point->job->fsdp, network);

@@ -40,7 +40,8 @@ double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {
 }
 
 double spw_fp8_weight_bytes(const spw_job *job, const spw_stage *stage) {
-    return spw_fp8_linear_parameters(job, stage) * facts_of(job).weight_bytes;
+    const double each = facts_of(job).weight_bytes;
+    return each > 0.0 ? spw_fp8_linear_parameters(job, stage) * each : 0.0;
 }
 
 double spw_fp8_replaced_bytes(const spw_job *job, const spw_stage *stage) {

@@ -58,7 +58,7 @@ void spw_muon_block_matrices(const spw_job *job, const spw_block *b, spw_muon_li
     const spw_model *m = &job->model;
     const spw_grid g = spw_grid_of(job);
     const uint64_t moe = b->moe_layers + b->predictions;
-    memset(out, 0, 2 * sizeof *out);
+    out[0].kinds = out[1].kinds = 0;
     uint64_t attending = b->layers + b->predictions;
     spw_matrices of;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) attending -= b->mixer_layers[k];

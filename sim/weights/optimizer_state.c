@@ -7,24 +7,30 @@
 #include "sim/model/matrices.h"
 #include "sim/weights/stage.h"
 
-spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
-    const spw_parameters p = spw_model_parameters(m);
+/* p: the model's parameters. */
+static spw_replicated_parameters replicated_of(const spw_model *m, const spw_parameters *p) {
     spw_matrices attention, shared;
     spw_matrices_of_mixer(m, 0, &attention);
     spw_matrices_of_shared(m, &shared);
-    spw_replicated_parameters out = {.norms = p.norms_per_layer,
+    spw_replicated_parameters out = {.norms = p->norms_per_layer,
                                      .attention = spw_matrices_sum_whole(&attention),
-                                     .moe_layer = p.router_per_layer + spw_matrices_sum_whole(&shared),
-                                     .head = p.final_norm};
+                                     .moe_layer = p->router_per_layer + spw_matrices_sum_whole(&shared),
+                                     .head = p->final_norm};
     const size_t attending = m->layers - m->other_layers, indexers = spw_model_indexer_layers(m);
-    out.mixers = attending * (out.attention - p.indexer_per_layer) + indexers * p.indexer_per_layer;
+    out.mixers = attending * (out.attention - p->indexer_per_layer) + indexers * p->indexer_per_layer;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
         out.mixers += m->mixer[k].layers * spw_matrices_whole(m, SPW_IN_MIXER, k);
     out.layer = (double)out.norms + (double)out.mixers / (double)m->layers;
     return out;
 }
 
+spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
+    const spw_parameters p = spw_model_parameters(m);
+    return replicated_of(m, &p);
+}
+
 double spw_stage_shared_indexers(const spw_model *m, const spw_stage *stage) {
+    if (stage->shared_indexers == 0) return 0.0;
     return (double)stage->shared_indexers * (double)spw_model_parameters(m).indexer_per_layer;
 }
 
@@ -33,20 +39,20 @@ static double stage_unbiased(const spw_model *m, const spw_stage *stage) {
     return m->selection_bias ? (double)stage->hash_layers * (double)(m->experts - m->replicas) : 0.0;
 }
 
-/* Of the mixers of a stage's layers: all, and what tensor parallelism does not share. */
-static void stage_mixers(const spw_model *m, const spw_stage *stage, double *all, double *whole) {
-    const spw_parameters p = spw_model_parameters(m);
+/* Of the mixers of a stage's layers: all, and what tensor parallelism does not share, of attention `each_whole`. */
+static void stage_mixers(const spw_model *m, const spw_parameters *p, double each_whole,
+                         const spw_stage *stage, double *all, double *whole) {
     size_t attending = stage->layers;
     *all = *whole = 0.0;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
         const double layers = (double)stage->mixer_layers[k];
         attending -= stage->mixer_layers[k];
-        *all += layers * (double)p.mixer_per_layer[k];
+        *all += layers * (double)p->mixer_per_layer[k];
         *whole += layers * (double)spw_matrices_whole(m, SPW_IN_MIXER, k);
     }
     const double less = spw_stage_shared_indexers(m, stage);
-    *all += (double)attending * (double)p.attention_per_layer - less;
-    *whole += (double)attending * (double)spw_replicated_parameters_of(m).attention - less;
+    *all += (double)attending * (double)p->attention_per_layer - less;
+    *whole += (double)attending * each_whole - less;
 }
 
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage) {
@@ -55,16 +61,17 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
     const double lacking = (double)stage->lacking_experts,
                  columns = lacking * (double)spw_model_router_column(model);
     spw_held_parameters held = {.routed = moe * (double)p.routed_per_layer - lacking * (double)p.expert};
+    const spw_replicated_parameters whole = replicated_of(model, &p);
     double mixers = 0.0, whole_mixers = 0.0;
-    stage_mixers(model, stage, &mixers, &whole_mixers);
+    stage_mixers(model, &p, (double)whole.attention, stage, &mixers, &whole_mixers);
     held.rest = mixers + layers * (double)p.norms_per_layer +
                 moe * (double)(p.shared_per_layer + p.router_per_layer) +
                 (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer -
                 stage_unbiased(model, stage) - columns;
-    const spw_replicated_parameters whole = spw_replicated_parameters_of(model);
     held.replicated = layers * (double)whole.norms + whole_mixers + moe * (double)whole.moe_layer -
                       stage_unbiased(model, stage) - columns;
-    const spw_mtp_parameters mtp = spw_mtp_parameters_of(model);
+    const spw_mtp_parameters mtp =
+        stage->predictions > 0 ? spw_mtp_parameters_of(model) : (spw_mtp_parameters){0, 0};
     const double predictions = (double)stage->predictions;
     held.routed += predictions * (double)mtp.routed;
     held.rest += predictions * (double)mtp.rest;

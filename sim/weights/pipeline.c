@@ -39,6 +39,7 @@ size_t spw_pipeline_warm_up(const spw_pipeline *p, size_t stage) {
 
 /* Micro-batches go through the chunks in groups: P (or a turn) of them through the first chunk, the same through the second. */
 static spw_pass numbered(const spw_pipeline *p, bool backward, size_t number) {
+    if (p->chunks == 1) return (spw_pass){.backward = backward, .micro_batch = number};
     const size_t turn = turn_of(p), group = turn * p->chunks, inside = number % group, chunk = inside / turn;
     return (spw_pass){.backward = backward,
                       .micro_batch = number / group * turn + inside % turn,

@@ -167,7 +167,7 @@ spw_status spw_state_tensors_create(const spw_job *job, const spw_stage *stage, 
     double sum = 0.0;
     spw_status status = SPW_OK;
     *out = (spw_state_tensors){.all = spw_optimizer_state_of(job, &held).updated};
-    SPW_TRY(SPW_ALLOC(SPW_STATE_TENSORS, &out->elements));
+    SPW_TRY(SPW_RESIZE(SPW_STATE_TENSORS, &out->elements));
     sharing_of(job, how);
     put_all(out, job, stage, how);
     for (size_t i = 0; i < out->count; i++) sum += out->elements[i];
@@ -190,7 +190,7 @@ spw_status spw_weight_tensors_create(const spw_job *job, const spw_stage *stage,
     if (!law->megatron || !law->shares_moments || law->shares_weights || law->by_units ||
         fabs(all * (double)job->precision.weights - (double)bytes) > 1.0)
         return SPW_OK;
-    SPW_TRY(SPW_ALLOC(SPW_STATE_TENSORS, &out->elements));
+    SPW_TRY(SPW_RESIZE(SPW_STATE_TENSORS, &out->elements));
     put_all(out, job, stage, whole);
     for (size_t i = 0; i < out->count; i++) sum += out->elements[i];
     if (sum > all) out->count = 0; /* what is listed is not what the stage holds */

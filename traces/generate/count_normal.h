@@ -28,11 +28,13 @@ void spw_count_normal_destroy(spw_count_normal *c); /* NULL is fine */
 enum { SPW_COUNT_NORMAL_VARIANCE = 9 };
 bool spw_count_normal_serves(const spw_count_normal *c, size_t tokens);
 
-/* As spw_count_sample(), but scratch is all zero before the first draw, and of this law alone: pieces of as many tokens share what is
- * there. */
+/* As spw_count_sample(), of several pieces: stream and out are [pieces]. Scratch begins once, and is of this law alone then: pieces of as
+ * many tokens share what is there. LANES pieces are drawn in little more than the time of one. */
+enum { SPW_COUNT_NORMAL_LANES = 8 };
 size_t spw_count_normal_bytes(const spw_count_normal *c);
-void spw_count_normal_sample(const spw_count_normal *c, spw_random_stream *stream, void *scratch,
-                             size_t tokens, const spw_token_counts *out);
+void spw_count_normal_begin(void *scratch);
+void spw_count_normal_sample(const spw_count_normal *c, spw_random_stream *stream, size_t pieces,
+                             void *scratch, size_t tokens, const spw_token_counts *out);
 
 /* A normal number: the inverse of its law, by a table between which it is a straight line (1e-3 off at most), and exact at its ends. */
 double spw_draw_normal(spw_random_stream *stream);

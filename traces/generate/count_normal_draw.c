@@ -7,28 +7,49 @@
 static const double ROUNDING = 1.0 / 12.0;   /* the variance of a number between two whole ones */
 static const double LEAST_SPREAD = 1.0 / 16; /* of s, where N of the run is far below its mean */
 
+/* Draws side by side, and what is done in each of them. Numbers are the same however many there are: whole ones are exact as fp64. */
+enum { LANES = SPW_COUNT_NORMAL_LANES, FEW = 2 };
+typedef double lane_numbers[LANES];
+#define EACH_LANE _Pragma("omp simd") for (size_t l = 0; l < lanes; l++)
+#define INLINE static inline __attribute__((always_inline)) /* into what is compiled for one processor */
+
 /* --- Normal numbers --- */
 
 enum { CELL_BITS = 9, CELLS = 1 << CELL_BITS, END_CELLS = 8 };
-static double inverse[CELLS + 1];
+static struct {
+    double begin, wide;
+} inverse[CELLS]; /* of each cell its first number, and how far it is to the next cell's */
 static pthread_once_t inverse_once = PTHREAD_ONCE_INIT;
 
 static void list_inverse(void) {
-    for (size_t i = 1; i < CELLS; i++) inverse[i] = gsl_cdf_ugaussian_Pinv((double)i / CELLS);
+    for (size_t i = 1; i < CELLS; i++) inverse[i].begin = gsl_cdf_ugaussian_Pinv((double)i / CELLS);
+    for (size_t i = 1; i + 1 < CELLS; i++) inverse[i].wide = inverse[i + 1].begin - inverse[i].begin;
 }
 
-static inline double draw_normal(spw_random_stream *stream) {
-    const uint64_t bits = spw_random_next(stream);
-    const size_t cell = bits >> (64 - CELL_BITS);
-    if (cell - END_CELLS >= CELLS - 2 * END_CELLS)
-        return gsl_cdf_ugaussian_Pinv(((double)(bits >> 11) + 0.5) * 0x1p-53);
-    const double within = (double)(int64_t)(bits << CELL_BITS >> 11) * 0x1p-53;
-    return inverse[cell] + within * (inverse[cell + 1] - inverse[cell]);
+INLINE bool is_at_end(uint64_t cell) { return cell - END_CELLS >= CELLS - 2 * END_CELLS; }
+
+/* The next number of each stream. */
+INLINE void draw_normals(uint64_t *state, size_t lanes, double *z) {
+    uint64_t bits[LANES], cell[LANES], ends = 0;
+    double within[LANES];
+    EACH_LANE {
+        bits[l] = spw_random_mix(state[l] += SPW_RANDOM_STEP);
+        cell[l] = bits[l] >> (64 - CELL_BITS);
+        within[l] = (double)(int64_t)(bits[l] << CELL_BITS >> 11) * 0x1p-53;
+    }
+    for (size_t l = 0; l < lanes; l++) {
+        z[l] = inverse[cell[l]].begin + within[l] * inverse[cell[l]].wide;
+        ends |= is_at_end(cell[l]);
+    }
+    for (size_t l = 0; l < lanes && ends; l++)
+        if (is_at_end(cell[l])) z[l] = gsl_cdf_ugaussian_Pinv(((double)(bits[l] >> 11) + 0.5) * 0x1p-53);
 }
 
 double spw_draw_normal(spw_random_stream *stream) {
+    double z = 0.0;
     (void)pthread_once(&inverse_once, list_inverse);
-    return draw_normal(stream);
+    draw_normals(&stream->state, 1, &z);
+    return z;
 }
 
 /* --- What pieces of as many tokens share --- */
@@ -44,12 +65,12 @@ typedef struct reached_scale {
 /* Of the scratch memory. */
 typedef struct drawing {
     const spw_count_normal *normal;
-    double *tokens; /* for which the scales are, or 0 */
+    double *tokens;                   /* for which the scales are, or 0 */
+    lane_numbers *number;             /* normal ones, in the order in which they are used */
+    lane_numbers *figure[1 + LEVELS]; /* N, R, Q by place */
+    lane_numbers *least, *most;       /* of the figure that is being drawn */
     choice_scale *choice;
     reached_scale *reached[LEVELS];
-    double *number;              /* normal ones, in the order in which they are used */
-    int64_t *figure[1 + LEVELS]; /* N, R, Q by place */
-    int64_t *least, *most;       /* of the figure that is being drawn */
 } drawing;
 
 static size_t numbers_of(const spw_count_normal *c) {
@@ -57,23 +78,25 @@ static size_t numbers_of(const spw_count_normal *c) {
 }
 
 size_t spw_count_normal_bytes(const spw_count_normal *c) {
-    return (1 + numbers_of(c)) * sizeof(double) + c->splits * sizeof(choice_scale) +
-           (c->level[0].splits + c->level[1].splits) * sizeof(reached_scale) +
-           (3 + LEVELS) * c->places * sizeof(int64_t);
+    return (1 + numbers_of(c) + (3 + LEVELS) * c->places) * LANES * sizeof(double) +
+           c->splits * sizeof(choice_scale) +
+           (c->level[0].splits + c->level[1].splits) * sizeof(reached_scale);
 }
 
 static drawing lay_out(const spw_count_normal *c, void *scratch) {
     drawing d = {.normal = c, .tokens = scratch};
-    d.choice = (choice_scale *)(void *)(d.tokens + 1);
-    d.reached[0] = (reached_scale *)(void *)(d.choice + c->splits);
-    d.reached[1] = d.reached[0] + c->level[0].splits;
-    d.number = (double *)(void *)(d.reached[1] + c->level[1].splits);
-    d.figure[0] = (int64_t *)(void *)(d.number + numbers_of(c));
+    d.number = (double(*)[LANES])scratch + 1;
+    d.figure[0] = d.number + numbers_of(c);
     for (size_t i = 0; i < LEVELS; i++) d.figure[i + 1] = d.figure[i] + c->places;
     d.least = d.figure[LEVELS] + c->places;
     d.most = d.least + c->places;
+    d.choice = (choice_scale *)(void *)(d.most + c->places);
+    d.reached[0] = (reached_scale *)(void *)(d.choice + c->splits);
+    d.reached[1] = d.reached[0] + c->level[0].splits;
     return d;
 }
+
+void spw_count_normal_begin(void *scratch) { *(double *)scratch = 0.0; }
 
 static double spread(double tokens, double variance) {
     const double all = tokens * variance - ROUNDING;
@@ -100,102 +123,156 @@ static void scale(const drawing *d, double tokens) {
 
 /* --- Draws --- */
 
-static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t more(int64_t a, int64_t b) { return a > b ? a : b; }
+INLINE double less(double a, double b) { return a < b ? a : b; }
+INLINE double more(double a, double b) { return a > b ? a : b; }
 
-/* The nearest whole number from low on to high, which are not negative. */
-static int64_t near(double value, int64_t low, int64_t high) {
-    return value > (double)low ? less((int64_t)(value + 0.5), high) : low;
+/* Of a number that is not negative. */
+INLINE double whole(double value) {
+    const double near = (value + 0x1p52) - 0x1p52;
+    return near > value ? near - 1.0 : near;
 }
 
-/* Choices of the left half of each run; the right one has the rest. Returns the normal numbers behind those used. */
-static const double *draw_choices(const drawing *d) {
+/* The nearest whole number from low on to high, which are not negative. */
+INLINE double near(double value, double low, double high) {
+    const double nearest = less(whole(value + 0.5), high);
+    return value > low ? nearest : low;
+}
+
+/* Choices of the left half of each run; the right one has the rest. Returns the numbers behind those used. */
+INLINE const lane_numbers *draw_choices(const drawing *d, size_t lanes) {
     const spw_count_normal *c = d->normal;
-    const int64_t tokens = (int64_t)*d->tokens;
-    int64_t *choices = d->figure[0];
-    choices[0] = tokens * (int64_t)c->tree->top_k;
+    const double tokens = *d->tokens;
+    EACH_LANE d->figure[0][0][l] = tokens * (double)c->tree->top_k;
     for (size_t i = 0; i < c->splits; i++) {
-        const choice_split *s = &c->choice[i];
-        const choice_scale *of = &d->choice[i];
-        const int64_t all = choices[s->at.run];
-        const double off = (double)all - of->run, z = d->number[i], wide = 1.0 + of->swing * off,
-                     wider = wide > LEAST_SPREAD ? wide : LEAST_SPREAD,
-                     value = of->half + s->slope * off + of->spread * wider * z + s->skew * (z * z - 1.0);
-        const int64_t left =
-            near(value, more(0, all - s->most_right * tokens), less(all, s->most_left * tokens));
-        choices[s->at.left] = left;
-        choices[s->at.right] = all - left;
+        const choice_split s = c->choice[i];
+        const choice_scale of = d->choice[i];
+        const double most_left = tokens * (double)s.most_left, most_right = tokens * (double)s.most_right,
+                     *run = d->figure[0][s.at.run], *z = d->number[i];
+        double *left = d->figure[0][s.at.left], *right = d->figure[0][s.at.right];
+        EACH_LANE {
+            const double all = run[l], off = all - of.run, wide = 1.0 + of.swing * off,
+                         wider = more(wide, LEAST_SPREAD),
+                         value = of.half + s.slope * off + of.spread * wider * z[l] +
+                                 s.skew * (z[l] * z[l] - 1.0),
+                         some = near(value, more(0.0, all - most_right), less(all, most_left));
+            left[l] = some;
+            right[l] = all - some;
+        }
     }
     return d->number + c->splits;
 }
 
 /* What ranks can have: each is reached by no fewer tokens than an expert of it has, nor by more than it has choices. So a node by its
  * ranks. */
-static void bound(const drawing *d, size_t at_level) {
+INLINE void bound(const drawing *d, size_t lanes, size_t at_level) {
     const count_level *level = &d->normal->level[at_level];
-    const int64_t top_k = (int64_t)d->normal->tree->top_k, most = less((int64_t)level->parts, top_k);
-    const int64_t *figure = d->figure[at_level];
+    const double parts = (double)level->parts, most = less(parts, (double)d->normal->tree->top_k),
+                 tokens = *d->tokens;
     for (size_t i = 0; i < level->blocks; i++) {
         const uint32_t *part = level->part + i * level->parts, place = level->block[i];
-        int64_t least = (figure[place] + most - 1) / most;
-        for (size_t k = 0; k < level->parts; k++) least = more(least, figure[part[k]]);
-        d->least[place] = least;
-        d->most[place] = less((int64_t)*d->tokens, figure[place]);
+        const double *all = d->figure[at_level][place];
+        double *least = d->least[place], *greatest = d->most[place];
+        EACH_LANE least[l] = whole((all[l] + most - 1.0) / most);
+        for (size_t k = 0; k < level->parts; k++) {
+            const double *one = d->figure[at_level][part[k]];
+            EACH_LANE least[l] = more(least[l], one[l]);
+        }
+        EACH_LANE greatest[l] = less(tokens, all[l]);
     }
     for (size_t i = level->splits; i > 0; i--) { /* from the smallest on */
-        const halves *at = &level->split[i - 1].at;
-        d->least[at->run] = d->least[at->left] + d->least[at->right];
-        d->most[at->run] = d->most[at->left] + d->most[at->right];
+        const halves at = level->split[i - 1].at;
+        EACH_LANE d->least[at.run][l] = d->least[at.left][l] + d->least[at.right][l];
+        EACH_LANE d->most[at.run][l] = d->most[at.left][l] + d->most[at.right][l];
     }
 }
 
 /* Of the left half of a run the tokens that reach its ranks, or nodes, by the regression on the figures before. */
-static inline void draw_reached(const drawing *d, const reached_split *s, const reached_scale *of,
-                                size_t level, double z) {
+INLINE void draw_reached(const drawing *d, size_t lanes, size_t level, size_t split, const double *z) {
     const size_t last = R_OF_HALF + 2 * level;
-    int64_t *figure = d->figure[level + 1];
-    double off[FIGURES], value = 0.0;
+    const reached_split *s = &d->normal->level[level].split[split];
+    const reached_scale *of = &d->reached[level][split];
+    const double *run = d->figure[level + 1][s->at.run];
+    double off[FIGURES][LANES], value[LANES], *left = d->figure[level + 1][s->at.left],
+                                              *right = d->figure[level + 1][s->at.right];
     for (size_t i = 0; i <= last; i++) {
         const double *row = s->row + i * (i - 1) / 2;
-        value = of->mean[i];
-        for (size_t k = 0; k < i; k++) value += row[k] * off[k];
-        const size_t of_level = i / 2;
-        if (i < last) off[i] = (double)d->figure[of_level][i % 2 == 0 ? s->at.run : s->at.left] - value;
+        const double *had = d->figure[i / 2][i % 2 == 0 ? s->at.run : s->at.left];
+        EACH_LANE value[l] = of->mean[i];
+        for (size_t k = 0; k < i; k++) EACH_LANE value[l] += row[k] * off[k][l];
+        if (i < last) EACH_LANE off[i][l] = had[l] - value[l];
     }
-    const int64_t all = figure[s->at.run],
-                  left = near(value + of->spread * z, more(d->least[s->at.left], all - d->most[s->at.right]),
-                              less(d->most[s->at.left], all - d->least[s->at.right]));
-    figure[s->at.left] = left;
-    figure[s->at.right] = all - left;
+    EACH_LANE {
+        const double all = run[l], some = near(value[l] + of->spread * z[l],
+                                               more(d->least[s->at.left][l], all - d->most[s->at.right][l]),
+                                               less(d->most[s->at.left][l], all - d->least[s->at.right][l]));
+        left[l] = some;
+        right[l] = all - some;
+    }
 }
 
-static const double *draw_level(const drawing *d, size_t at_level, const double *z) {
+INLINE const lane_numbers *draw_level(const drawing *d, size_t lanes, size_t at_level,
+                                      const lane_numbers *z) {
     const count_level *level = &d->normal->level[at_level];
-    const double tokens = *d->tokens;
-    bound(d, at_level);
-    d->figure[at_level + 1][0] =
-        near(tokens * level->mean + spread(tokens, level->variance) * *z++, d->least[0], d->most[0]);
-    for (size_t i = 0; i < level->splits; i++) {
-        if (at_level == 0)
-            draw_reached(d, &level->split[i], &d->reached[0][i], 0, *z++);
-        else
-            draw_reached(d, &level->split[i], &d->reached[1][i], 1, *z++);
-    }
-    return z;
+    const double tokens = *d->tokens, mean = tokens * level->mean,
+                 deviation = spread(tokens, level->variance);
+    bound(d, lanes, at_level);
+    EACH_LANE d->figure[at_level + 1][0][l] = near(mean + deviation * z[0][l], d->least[0][l], d->most[0][l]);
+    for (size_t i = 0; i < level->splits; i++) draw_reached(d, lanes, at_level, i, z[1 + i]);
+    return z + 1 + level->splits;
 }
 
-void spw_count_normal_sample(const spw_count_normal *c, spw_random_stream *stream, void *scratch,
-                             size_t tokens, const spw_token_counts *out) {
+typedef void sampler(const drawing *d, uint64_t *state);
+
+#define DEFINE_SAMPLER(target, name, lanes) \
+    target static void name(const drawing *d, uint64_t *state) { \
+        for (size_t i = 0; i < numbers_of(d->normal); i++) draw_normals(state, lanes, d->number[i]); \
+        const lane_numbers *z = draw_choices(d, lanes); \
+        z = draw_level(d, lanes, 0, z); \
+        (void)draw_level(d, lanes, 1, z); \
+    }
+#define BASELINE /* of the processor that this is compiled for */
+
+DEFINE_SAMPLER(BASELINE, sample_one, 1)
+DEFINE_SAMPLER(BASELINE, sample_lanes, LANES)
+#ifdef __x86_64__
+DEFINE_SAMPLER(__attribute__((target("avx2"))), sample_v3, LANES)
+DEFINE_SAMPLER(__attribute__((target("avx512f,avx512dq,avx512vl"))), sample_v4, LANES)
+
+static sampler *sampler_here(void) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return sample_v4;
+    return __builtin_cpu_supports("avx2") ? sample_v3 : sample_lanes;
+}
+#else
+static sampler *sampler_here(void) { return sample_lanes; }
+#endif
+
+/* What was drawn in one lane. */
+static void give(const drawing *d, size_t lane, const spw_token_counts *out) {
+    const spw_count_normal *c = d->normal;
+    for (size_t x = 0; x < c->tree->experts; x++) out->expert[x] = (uint32_t)d->figure[0][c->expert[x]][lane];
+    for (size_t i = 0; i < c->level[0].blocks; i++)
+        out->rank[i * out->rank_stride] = (uint32_t)d->figure[1][c->level[0].block[i]][lane];
+    for (size_t i = 0; i < c->level[1].blocks; i++)
+        out->node[i] = (uint32_t)d->figure[2][c->level[1].block[i]][lane];
+}
+
+void spw_count_normal_sample(const spw_count_normal *c, spw_random_stream *stream, size_t pieces,
+                             void *scratch, size_t tokens, const spw_token_counts *out) {
     const drawing d = lay_out(c, scratch);
-    const size_t numbers = numbers_of(c);
+    const size_t lanes = pieces > FEW ? LANES : 1;
+    sampler *const sample = pieces > FEW ? sampler_here() : sample_one;
     (void)pthread_once(&inverse_once, list_inverse);
     if (*d.tokens != (double)tokens) scale(&d, (double)tokens);
-    for (size_t i = 0; i < numbers; i++) d.number[i] = draw_normal(stream);
-    const double *z = draw_choices(&d);
-    for (size_t i = 0; i < LEVELS; i++) z = draw_level(&d, i, z);
-    for (size_t x = 0; x < c->tree->experts; x++) out->expert[x] = (uint32_t)d.figure[0][c->expert[x]];
-    for (size_t i = 0; i < c->level[0].blocks; i++)
-        out->rank[i * out->rank_stride] = (uint32_t)d.figure[1][c->level[0].block[i]];
-    for (size_t i = 0; i < c->level[1].blocks; i++)
-        out->node[i] = (uint32_t)d.figure[2][c->level[1].block[i]];
+    for (size_t first = 0; first < pieces; first += lanes) {
+        uint64_t state[LANES] = {0};
+        const size_t end = pieces - first < lanes ? pieces - first : lanes;
+        for (size_t l = 0; l < end; l++) state[l] = stream[first + l].state;
+        sample(&d, state);
+        for (size_t l = 0; l < end; l++) {
+            stream[first + l].state = state[l];
+            give(&d, l, &out[first + l]);
+        }
+    }
 }

@@ -315,18 +315,18 @@ spw_status spw_count_tree_create(const spw_count_law *law, spw_count_tree **out)
     spw_count_tree *t = m.tree;
     t->experts = law->experts;
     t->top_k = law->top_k;
-    SPW_TRY(SPW_ALLOC(2 * count + 2, &t->node));
+    SPW_TRY(SPW_RESIZE(2 * count + 2, &t->node)); /* here and below what is read was written before */
     (void)grow(&m, 0, law->experts, law->groups == 0, 0);
-    SPW_TRY(SPW_ALLOC(t->states, &t->share));
-    SPW_TRY(SPW_ALLOC(t->states + 1, &t->first));
-    SPW_TRY(SPW_ALLOC(t->states, &m.value));
+    SPW_TRY(SPW_RESIZE(t->states, &t->share));
+    SPW_TRY(SPW_RESIZE(t->states + 1, &t->first));
+    SPW_TRY(SPW_RESIZE(t->states, &m.value));
     SPW_TRY(SPW_ALLOC(count, &m.log_want));
     SPW_TRY(SPW_ALLOC(count, &m.log_weight));
     SPW_TRY(SPW_ALLOC(count, &m.room));
     SPW_TRY(SPW_ALLOC(count, &have));
     solve(&m, have);
     list_splits(&m, true);
-    SPW_TRY(SPW_ALLOC(t->options + 1, &t->option));
+    SPW_TRY(SPW_RESIZE(t->options + 1, &t->option));
     list_splits(&m, false);
     *out = t;
     m.tree = NULL;

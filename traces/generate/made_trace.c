@@ -9,7 +9,7 @@
 #include <string.h>
 
 static const size_t MOST_KEPT = (size_t)64 << 20; /* bytes */
-enum { MOST_EXPERTS_OF_BYTE = 256, NOTE_BYTES = 512, PURPOSE_COUNTS = 12 /* temper.c has 11 */ };
+enum { MOST_EXPERTS_OF_BYTE = 256, NOTE_BYTES = 512, LINE = 64, PURPOSE_COUNTS = 12 /* temper.c has 11 */ };
 
 /* The choices of one step and layer. */
 typedef struct drawn {
@@ -322,21 +322,28 @@ spw_status spw_trace_read_tree(spw_trace *trace, size_t step, size_t layer, cons
 }
 
 static size_t exact_bytes(const spw_piece_law *law) {
-    return (spw_count_sample_bytes(law->of->tree) + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+    return (spw_count_sample_bytes(law->of->tree) + LINE - 1) / LINE * LINE;
 }
 
 size_t spw_piece_law_bytes(const spw_piece_law *law) {
     return exact_bytes(law) + spw_count_normal_bytes(law->of->normal);
 }
 
-void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,
-                        const spw_token_counts *out) {
-    spw_random_stream stream;
-    spw_random_stream_init(&stream, law->seed, PURPOSE_COUNTS, law->step, law->layer, first);
-    if (spw_count_normal_serves(law->of->normal, tokens))
-        spw_count_normal_sample(law->of->normal, &stream, (char *)scratch + exact_bytes(law), tokens, out);
-    else
-        spw_count_sample(law->of->tree, &stream, scratch, tokens, out);
+void spw_piece_law_begin(const spw_piece_law *law, void *scratch) {
+    spw_count_normal_begin((char *)scratch + exact_bytes(law));
+}
+
+void spw_piece_law_draw(const spw_piece_law *law, void *scratch, const uint64_t *first, size_t pieces,
+                        size_t tokens, const spw_token_counts *out) {
+    spw_random_stream stream[SPW_PIECES_AT_ONCE];
+    for (size_t i = 0; i < pieces; i++)
+        spw_random_stream_init(&stream[i], law->seed, PURPOSE_COUNTS, law->step, law->layer, first[i]);
+    if (spw_count_normal_serves(law->of->normal, tokens)) {
+        spw_count_normal_sample(law->of->normal, stream, pieces, (char *)scratch + exact_bytes(law), tokens,
+                                out);
+        return;
+    }
+    for (size_t i = 0; i < pieces; i++) spw_count_sample(law->of->tree, &stream[i], scratch, tokens, &out[i]);
 }
 
 /* --- As a trace --- */

@@ -30,8 +30,12 @@ SPW_MUST_CHECK spw_status spw_trace_read_law(spw_trace *trace, size_t step, size
 SPW_MUST_CHECK spw_status spw_trace_read_tree(spw_trace *trace, size_t step, size_t layer,
                                               const spw_count_tree **out);
 size_t spw_piece_law_bytes(const spw_piece_law *law); /* of scratch memory that a draw needs */
-/* Of `tokens` tokens from `first` on. A function of the arguments and the seed alone; any thread may call it. */
-void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,
-                        const spw_token_counts *out);
+void spw_piece_law_begin(const spw_piece_law *law,
+                         void *scratch); /* before the first draw of the law with it */
+/* Of each of up to SPW_PIECES_AT_ONCE pieces of `tokens` tokens from first[] on; any thread may call it, with scratch memory of its own.
+ * out[] is a function of the law, first[], tokens and the seed alone, whatever is drawn beside it. */
+enum { SPW_PIECES_AT_ONCE = 8 };
+void spw_piece_law_draw(const spw_piece_law *law, void *scratch, const uint64_t *first, size_t pieces,
+                        size_t tokens, const spw_token_counts *out);
 
 #endif

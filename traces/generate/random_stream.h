@@ -22,8 +22,10 @@ static inline uint64_t spw_random_mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
+static const uint64_t SPW_RANDOM_STEP = 0x9e3779b97f4a7c15u; /* of the state */
+
 static inline uint64_t spw_random_next(spw_random_stream *stream) {
-    return spw_random_mix(stream->state += 0x9e3779b97f4a7c15u);
+    return spw_random_mix(stream->state += SPW_RANDOM_STEP);
 }
 
 /* Uniform in [0, bound), bound >= 1 (Lemire 2019; the bias is below bound / 2^64). */

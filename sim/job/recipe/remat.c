@@ -35,14 +35,14 @@ static spw_remat row_of(spw_remat remat) {
     return spw_remat_repeats(remat, SPW_MODULE_MOE) ? SPW_REMAT_MOE : SPW_REMAT_NONE;
 }
 
-size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
+size_t spw_remat_token_elements(const spw_model *m, size_t layers, size_t moe_layers, spw_remat remat) {
     const spw_attention_widths w = spw_attention_widths_of(m);
     size_t elements = 0;
-    if (saved[row_of(remat)].qkv) elements += m->layers * (w.query + w.key + w.value);
-    if (saved[row_of(remat)].out) elements += m->layers * m->hidden;
-    if (saved[row_of(remat)].context) elements += m->layers * w.context;
+    if (saved[row_of(remat)].qkv) elements += layers * (w.query + w.key + w.value);
+    if (saved[row_of(remat)].out) elements += layers * m->hidden;
+    if (saved[row_of(remat)].context) elements += layers * w.context;
     if (saved[row_of(remat)].wi)
-        elements += 2 * (m->moe_layers * m->shared_ffn + (m->layers - m->moe_layers) * m->dense_ffn);
+        elements += 2 * (moe_layers * m->shared_ffn + (layers - moe_layers) * m->dense_ffn);
     return elements;
 }
 

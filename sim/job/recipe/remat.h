@@ -11,10 +11,10 @@
 
 #include <stdbool.h>
 
-/* Elements a token that the policy keeps over all layers: query, key and value projections; out_proj;
+/* Elements a token that the policy keeps over so many layers, of which moe_layers have experts: query, key and value projections; out_proj;
  * context; mlpwi_0 and mlpwi_1 of shared experts and dense layers. mlpwo of those is linear and needed by
  * nothing, so it is never kept. 0 for none and full. */
-size_t spw_remat_token_elements(const spw_model *model, spw_remat remat);
+size_t spw_remat_token_elements(const spw_model *model, size_t layers, size_t moe_layers, spw_remat remat);
 
 /* A tree of MaxText: how many of a MoE layer's products [rows, F] carry the name mlpwi, behind capacity masks and behind
  * grouped GEMMs, and how many [rows, H] the name mlpwo. Products that a policy lists are kept of every layer. nested_scans: a

@@ -80,7 +80,8 @@ spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job 
     const spw_layer_shape shape = spw_compiled_cut_shape(job, &cut);
     status = spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
-    *out = (spw_footprint){.moment = SPW_MOMENT_MOE_LAYER};
+    spw_footprint_clear(out);
+    out->moment = SPW_MOMENT_MOE_LAYER;
     spw_compiled_footprint_bytes(budget, &m, out);
     out->live_set = spw_layer_live_set(&layer, NULL);
     spw_layer_destroy(&layer);

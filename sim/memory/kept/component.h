@@ -70,7 +70,6 @@ typedef struct spw_units {
 } spw_units;
 
 typedef struct spw_footprint {
-    spw_component component[SPW_COMPONENTS];
     size_t components;
     spw_moment moment; /* of the peak */
     char place[48];    /* of the peak, where it is known more closely than the moment; else empty */
@@ -92,6 +91,10 @@ typedef struct spw_footprint {
     spw_waiting_layer keeps[2]; /* [without experts, with them] */
     spw_stage_peaks waiting;
     uint64_t beside_bytes[SPW_MOMENT_COUNT];
+    spw_component component[SPW_COMPONENTS]; /* of which `components` are there */
 } spw_footprint;
+
+/* Nothing is there; components are not touched before they are. */
+void spw_footprint_clear(spw_footprint *footprint);
 
 #endif

@@ -1,8 +1,11 @@
 #include "sim/memory/kept/footprint_component.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+void spw_footprint_clear(spw_footprint *f) { memset(f, 0, offsetof(spw_footprint, component)); }
 
 uint64_t spw_component_bytes(double bytes) { return bytes < 9.2e18 ? (uint64_t)(bytes + 0.5) : INT64_MAX; }
 

@@ -15,8 +15,7 @@ static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
 
 static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *layer, size_t micro_batch) {
     if (layer->moe == SIZE_MAX) return layer->experts ? uses->predicted : (spw_layer_use){0, 0};
-    return uses
-        ->use[layer->moe % uses->layers * uses->micro_batches + (uses->micro_batches > 1 ? micro_batch : 0)];
+    return uses->use[layer->moe % uses->layers * uses->kinds + micro_batch % uses->kinds];
 }
 
 /* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. Held: the
@@ -67,6 +66,18 @@ static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, si
     out->kept.micro_batch = micro_batch;
 }
 
+/* Of a steady walk, which is not read before it is written. */
+static spw_status make_room(spw_stage_walk *w) {
+    const size_t chunks = w->pipeline.chunks;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_RESIZE(w->pipeline.micro_batches * chunks, &w->fullest));
+    SPW_TRY(SPW_RESIZE((HELD + 1) * spw_walk_layers(w) + 1, &w->experts));
+    SPW_TRY(SPW_RESIZE((HELD + 1) * chunks, &w->experts_end));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_layer *keeps,
                                  spw_stage_walk **out) {
     const spw_pipeline *pipeline = of->pipeline;
@@ -87,12 +98,12 @@ spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_l
     w->ends[1] = whole.head ? pipeline->chunks - 1 : SIZE_MAX;
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->made));
-    SPW_TRY(SPW_ALLOC(spw_pipeline_passes(pipeline), &w->pass));
-    SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->fullest));
-    SPW_TRY(SPW_ALLOC(kinds * pipeline->chunks, &w->part));
-    SPW_TRY(SPW_ALLOC(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
-    SPW_TRY(SPW_ALLOC(w->layers.begin[pipeline->chunks] + 1, &w->row));
+    SPW_TRY(
+        SPW_RESIZE(spw_pipeline_passes(pipeline), &w->pass)); /* of these what is read was written before */
+    SPW_TRY(SPW_RESIZE(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
+    w->steady = of->unsaved && !w->makes && !pipeline->pairs;
+    SPW_TRY(w->steady ? make_room(w) : SPW_ALLOC(kinds * pipeline->chunks, &w->part));
     for (size_t v = w->makes ? VARIANTS : FIRST; v-- > 0;) /* else no pass is the FIRST */
         for (size_t c = 0; c < pipeline->chunks; c++) fill_alone(w, c, v);
     *out = w;
@@ -113,7 +124,8 @@ void spw_stage_walk_destroy(spw_stage_walk *w) {
     spw_free(w->alone);
     spw_free(w->behind);
     spw_free(w->fullest);
-    spw_free(w->row);
+    spw_free(w->experts);
+    spw_free(w->experts_end);
     spw_free(w);
 }
 
@@ -196,7 +208,6 @@ static passes_between known_passes(const spw_stage_walk *w) {
 
 static void begin_walk(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
     const spw_pipeline *p = &w->pipeline;
-    const size_t kinds = uses->kinds > 0 ? uses->kinds : uses->micro_batches;
     for (size_t i = 0; i < spw_pipeline_passes(p) && !w->begun; i++)
         w->pass[i] = spw_pipeline_pass(p, w->stage, i);
     w->begun = true;
@@ -204,7 +215,7 @@ static void begin_walk(spw_stage_walk *w, const spw_layer_uses *uses, bool stays
         w->holds[c] = stays;
         w->made[c] = false;
     }
-    w->kinds = kinds < p->micro_batches ? kinds : p->micro_batches;
+    w->kinds = uses->kinds < p->micro_batches ? uses->kinds : p->micro_batches;
 }
 
 static void look_at_parts(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
@@ -218,16 +229,11 @@ static void look_at_parts(spw_stage_walk *w, const spw_layer_uses *uses, bool st
 
 /* --- A walk --- */
 
-void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
+static void run_passes(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
     const spw_pipeline *p = &w->pipeline;
     spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
+    spw_stage_peaks *out = &w->peaks;
     *out = (spw_stage_peaks){.at = {{.there = false}}};
-    const bool stays = w->keeps[0].stays || w->keeps[1].stays;
-    begin_walk(w, uses, stays);
-    if (uses->unsaved && !w->makes && !p->pairs) {
-        spw_walk_run_steady(w, uses, stays, out);
-        return;
-    }
     look_at_parts(w, uses, stays);
     const passes_between again = known_passes(w);
     const size_t passes = spw_pipeline_passes(p);
@@ -266,4 +272,14 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
     flight.rows = 0;
     settle(w->keeps, &flight);
     out->at[SPW_MOMENT_STEP] = flight;
+}
+
+const spw_stage_peaks *spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses) {
+    const bool stays = w->keeps[0].stays || w->keeps[1].stays;
+    begin_walk(w, uses, stays);
+    if (w->steady)
+        spw_walk_run_steady(w, uses, stays);
+    else
+        run_passes(w, uses, stays);
+    return &w->peaks;
 }

@@ -48,13 +48,11 @@ typedef struct spw_layer_use {
     uint64_t backward_bytes, saved_bytes;
 } spw_layer_use;
 
-/* use [layers][micro_batches]: MoE layer l of the model has those of layer l mod layers; one micro-batch: all are alike. */
+/* use [layers][kinds]: MoE layer l of the model has those of layer l mod layers, micro-batch m those of m mod kinds. */
 typedef struct spw_layer_uses {
     const spw_layer_use *use;
-    size_t layers, micro_batches;
+    size_t layers, kinds;
     spw_layer_use predicted; /* of layers of multi-token prediction */
-    size_t kinds; /* those behind the first `kinds` are as these in turn; 0: as many as micro_batches */
-    bool unsaved; /* no layer has rows while it waits: every saved_bytes is 0 */
 } spw_layer_uses;
 
 /* A kind of moment where most is there beside what is fixed: which layers, counted [without experts, with them]. */
@@ -84,6 +82,7 @@ typedef struct spw_stage_walked {
     const spw_pipeline *pipeline;
     const spw_model *model;
     size_t stage, kinds;
+    bool unsaved; /* no layer has rows while it waits: every saved_bytes is 0 */
 } spw_stage_walked;
 
 /* keeps: [without experts, with them]. SPW_ENOMEM. */
@@ -91,8 +90,9 @@ SPW_MUST_CHECK spw_status spw_stage_walk_create(const spw_stage_walked *of, cons
                                                 spw_stage_walk **out);
 void spw_stage_walk_destroy(spw_stage_walk *walk); /* NULL is fine */
 
-/* All passes of a step; uses->kinds (else micro_batches) are at most those of the walk. Bytes stay at the end of 63 bits. */
-void spw_stage_walk_run(spw_stage_walk *walk, const spw_layer_uses *uses, spw_stage_peaks *out);
+/* All passes of a step; uses->kinds are at most those of the walk. Bytes stay at the end of 63 bits. What it returns is the walk's, until
+ * it runs again. */
+const spw_stage_peaks *spw_stage_walk_run(spw_stage_walk *walk, const spw_layer_uses *uses);
 
 /* Parts of `bytes` that do not follow the routing. */
 uint64_t spw_stage_moment_inputs(const spw_waiting_layer *keeps, const spw_stage_moment *moment);

@@ -17,6 +17,13 @@ typedef struct pass_kept {
     spw_stage_moment beside[VARIANTS];
 } pass_kept;
 
+/* A layer of experts at work in a pass that is alone: its row, and its bytes without it. */
+typedef struct experts_alone {
+    size_t row;   /* SIZE_MAX: what is predicted */
+    size_t layer; /* among the stage's */
+    uint64_t bytes;
+} experts_alone;
+
 /* A backward pass beside what was in flight then, without rows. */
 enum { NOTED = 8 };
 typedef struct pass_beside {
@@ -35,23 +42,26 @@ struct spw_stage_walk {
     bool *made;      /* [chunks] its gradients are there */
     size_t ends[2];  /* the chunks of embedding and head; SIZE_MAX: the stage has none */
     bool makes;      /* gradients, layer by layer */
-    pass_kept *part; /* [kinds][chunks] */
+    bool steady;     /* what is in flight is the same in every walk, as no layer has rows while it waits */
+    pass_kept *part; /* [kinds][chunks]; NULL: it is steady */
     spw_pass *
         pass; /* [passes] in the order of the schedule; there from the first walk on, which is `begun` then */
     bool begun;
     size_t kinds; /* of micro-batches, in the walk under way */
+    spw_stage_peaks peaks;
     /* [VARIANTS][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
     spw_stage_moment *alone;
     spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
     /* A kind of moment without rows, the last one that was asked for: in a steady schedule the next is the same. */
     spw_stage_moment known[SPW_MOMENT_COUNT];
-    /* Where no layer has rows while it waits, what is in flight is the same in every walk: */
+    /* Of a steady walk: */
     pass_beside *
         fullest; /* [fullests] backward passes, less those that earlier ones of the same kind have more beside */
     size_t fullests, found_of; /* found_of: kinds of micro-batches, and */
-    size_t found_layers;       /* layers of rows, of which these are their layers': */
-    size_t *row;               /* [layers of the stage] */
-    spw_stage_peaks steady;    /* all but those of experts at work */
+    size_t found_layers;       /* layers of rows; `peaks` has all but those of experts at work then */
+    /* [HELD + 1][layers of the stage] of each chunk those where most can be, whatever the rows */
+    experts_alone *experts;
+    size_t *experts_end; /* [HELD + 1][chunks] behind the last of them */
 };
 
 /* Bytes stay at the end of 63 bits. */
@@ -87,7 +97,7 @@ void spw_walk_raise_alone(spw_stage_moment *most, const spw_stage_moment *alone,
 void spw_walk_raise_beside(spw_stage_walk *walk, spw_moment kind, const spw_stage_moment *alone,
                            const spw_pass *pass, const spw_stage_moment *flight, spw_stage_peaks *out);
 
-/* All passes where no layer has rows while it waits. stays: layers hold what they left. */
-void spw_walk_run_steady(spw_stage_walk *walk, const spw_layer_uses *uses, bool stays, spw_stage_peaks *out);
+/* All passes of a steady walk. stays: layers hold what they left. */
+void spw_walk_run_steady(spw_stage_walk *walk, const spw_layer_uses *uses, bool stays);
 
 #endif

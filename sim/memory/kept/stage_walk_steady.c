@@ -159,27 +159,48 @@ static void raise_steady(spw_stage_walk *w, const pass_beside *f) {
         if (!w->layers.layer[i].experts)
             spw_walk_raise_alone(&dense, alone_at(w, f, i), 0, 0, f->pass.micro_batch);
     }
-    spw_walk_raise_beside(w, SPW_MOMENT_ATTENTION, &attention, &f->pass, &flight, &w->steady);
-    spw_walk_raise_beside(w, SPW_MOMENT_DENSE_LAYER, &dense, &f->pass, &flight, &w->steady);
+    spw_walk_raise_beside(w, SPW_MOMENT_ATTENTION, &attention, &f->pass, &flight, &w->peaks);
+    spw_walk_raise_beside(w, SPW_MOMENT_DENSE_LAYER, &dense, &f->pass, &flight, &w->peaks);
+}
+
+/* Of layers with the same rows, one that has no more bytes beside them than one before it is never where most is. */
+static bool is_below(const experts_alone *first, const experts_alone *end, size_t row, uint64_t bytes) {
+    for (; first < end; first++)
+        if (first->row == row && first->bytes >= bytes) return true;
+    return false;
+}
+
+static void list_experts(spw_stage_walk *w, size_t layers) {
+    for (size_t at = 0; at < (HELD + 1) * w->pipeline.chunks; at++) {
+        const size_t variant = at / w->pipeline.chunks, chunk = at % w->pipeline.chunks,
+                     own = variant * spw_walk_layers(w);
+        size_t end = own + w->layers.begin[chunk];
+        for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
+            const size_t moe = w->layers.layer[i].moe, row = moe != SIZE_MAX ? moe % layers : SIZE_MAX;
+            const uint64_t bytes = w->alone[own + i].bytes;
+            if (!w->layers.layer[i].experts ||
+                is_below(w->experts + own + w->layers.begin[chunk], w->experts + end, row, bytes))
+                continue;
+            w->experts[end++] = (experts_alone){row, i, bytes};
+        }
+        w->experts_end[at] = end;
+    }
 }
 
 /* The passes of a step once, for all walks to come with as many layers of rows. */
 static void find_fullest(spw_stage_walk *w, size_t layers, bool stays) {
     spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
-    w->steady = (spw_stage_peaks){.at = {{.there = false}}};
+    w->peaks = (spw_stage_peaks){.at = {{.there = false}}};
     w->fullests = 0;
     w->found_of = w->kinds;
     w->found_layers = layers;
-    for (size_t i = 0; i < spw_walk_layers(w); i++) {
-        const size_t moe = w->layers.layer[i].moe;
-        w->row[i] = moe != SIZE_MAX ? moe % layers : SIZE_MAX;
-    }
+    list_experts(w, layers);
     for (size_t i = 0; i < spw_pipeline_passes(&w->pipeline); i++) {
         const spw_pass pass = w->pass[i];
         const size_t chunk = pass.chunk;
         const spw_stage_moment *kept = &w->behind[chunk];
         if (!pass.backward) {
-            spw_walk_after_forward(w, &pass, kept, &flight, &w->steady);
+            spw_walk_after_forward(w, &pass, kept, &flight, &w->peaks);
             continue;
         }
         const size_t variant = w->holds[chunk] ? HELD : 0u;
@@ -202,41 +223,41 @@ typedef struct at_work {
 } at_work;
 
 static at_work most_at_work(const spw_stage_walk *w, const pass_beside *f, const spw_layer_uses *uses) {
-    const size_t end = w->layers.begin[f->pass.chunk + 1],
-                 micro_batch = uses->micro_batches > 1 ? f->kind : 0;
+    const size_t chunk = f->pass.chunk;
+    const experts_alone *e = w->experts + f->variant * spw_walk_layers(w) + w->layers.begin[chunk],
+                        *end = w->experts + w->experts_end[f->variant * w->pipeline.chunks + chunk];
     at_work most = {.layer = SIZE_MAX};
-    for (size_t i = w->layers.begin[f->pass.chunk]; i < end; i++) {
-        if (!w->layers.layer[i].experts) continue;
-        const spw_layer_use *use = w->row[i] == SIZE_MAX
-                                       ? &uses->predicted
-                                       : &uses->use[w->row[i] * uses->micro_batches + micro_batch];
-        const uint64_t work = spw_walk_plus(0, use->backward_bytes),
-                       bytes = spw_walk_plus(alone_at(w, f, i)->bytes, work);
-        if (most.layer == SIZE_MAX || bytes > most.bytes) most = (at_work){i, bytes, work};
+    for (; e < end; e++) {
+        const spw_layer_use *use =
+            e->row == SIZE_MAX ? &uses->predicted : &uses->use[e->row * uses->kinds + f->kind];
+        const uint64_t work = spw_walk_plus(0, use->backward_bytes), bytes = spw_walk_plus(e->bytes, work);
+        if (most.layer == SIZE_MAX || bytes > most.bytes) most = (at_work){e->layer, bytes, work};
     }
     return most;
 }
 
 /* Moments of experts at work. */
-static void run_fullest(const spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
-    spw_stage_moment *most = &out->at[SPW_MOMENT_MOE_LAYER];
-    *out = w->steady;
+static void run_fullest(spw_stage_walk *w, const spw_layer_uses *uses) {
+    const pass_beside *pass = NULL;
+    at_work most = {.layer = SIZE_MAX};
     for (size_t n = 0; n < w->fullests; n++) {
         const pass_beside *f = &w->fullest[n];
         const size_t first = w->layers.begin[f->pass.chunk];
-        const at_work at = most_at_work(w, f, uses);
+        at_work at = most_at_work(w, f, uses);
         if (at.layer == SIZE_MAX) continue;
-        const uint64_t beside_it = at.layer < first + NOTED ? f->bytes[at.layer - first]
-                                                            : bytes_beside(w, f, at.layer),
-                       bytes = spw_walk_plus(beside_it, at.work);
-        if (most->there && bytes <= most->bytes) continue;
-        *most = moment_of(w, f, at.layer);
-        most->work = at.work;
-        most->bytes = bytes;
+        at.bytes = spw_walk_plus(
+            at.layer < first + NOTED ? f->bytes[at.layer - first] : bytes_beside(w, f, at.layer), at.work);
+        if (pass == NULL || at.bytes > most.bytes) most = at, pass = f;
     }
+    spw_stage_moment *out = &w->peaks.at[SPW_MOMENT_MOE_LAYER];
+    out->there = pass != NULL;
+    if (pass == NULL) return;
+    *out = moment_of(w, pass, most.layer);
+    out->work = most.work;
+    out->bytes = most.bytes;
 }
 
-void spw_walk_run_steady(spw_stage_walk *w, const spw_layer_uses *uses, bool stays, spw_stage_peaks *out) {
+void spw_walk_run_steady(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
     if (w->found_of != w->kinds || w->found_layers != uses->layers) find_fullest(w, uses->layers, stays);
-    run_fullest(w, uses, out);
+    run_fullest(w, uses);
 }

@@ -27,28 +27,37 @@ const char *spw_moment_name(spw_moment moment) {
     return names[moment];
 }
 
-/* The tensors that are live at the peak of the layer, one component each. */
-static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_layer_shape *s,
-                             const spw_rank_rows *rows) {
-    const spw_scheme_type *type = scheme->type;
+/* The layer of stages whose shapes are alike. */
+typedef struct shared_layer {
     spw_layer layer;
-    spw_status status = spw_layer_build(scheme, s, SPW_FLAVOUR_LIVE, &layer);
-    if (status != SPW_OK) return status;
-    f->live_set = spw_layer_live_set(&layer, rows);
+    bool ahead; /* the one thing in which shapes differ */
+} shared_layer;
+
+static spw_status build_shared(shared_layer *shared, const spw_scheme *scheme, const spw_layer_shape *s) {
+    if (shared->layer.tensors > 0 && shared->ahead == s->offload_ahead) return SPW_OK;
+    spw_layer_destroy(&shared->layer);
+    shared->ahead = s->offload_ahead;
+    return spw_layer_build(scheme, s, SPW_FLAVOUR_LIVE, &shared->layer);
+}
+
+/* The tensors that are live at the peak of the layer, one component each. */
+static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_layer *layer,
+                             const spw_layer_shape *s, const spw_rank_rows *rows) {
+    const spw_scheme_type *type = scheme->type;
+    f->live_set = spw_layer_live_set(layer, rows);
     f->rows = *rows;
-    f->follows_routing = spw_layer_is_dynamic(&layer);
-    (void)snprintf(f->step, sizeof f->step, "%s", spw_layer_step(&layer, f->live_set.backward_event));
-    for (size_t i = 0; i < layer.tensors && f->live_set.backward_event != SIZE_MAX; i++) {
-        if (!spw_layer_is_live(&layer, rows, i, f->live_set.backward_event)) continue;
-        if (f->components + AFTER_SCHEME >= SPW_COMPONENTS) {
-            SPW_TRY(spw_fail(SPW_EARG,
-                             "scheme '%s': %zu tensors in a layer are too many; a footprint has room for %d "
-                             "components",
-                             scheme->text, layer.tensors, (int)SPW_COMPONENTS));
-        }
+    f->follows_routing = spw_layer_is_dynamic(layer);
+    (void)snprintf(f->step, sizeof f->step, "%s", spw_layer_step(layer, f->live_set.backward_event));
+    for (size_t i = 0; i < layer->tensors && f->live_set.backward_event != SIZE_MAX; i++) {
+        if (!spw_layer_is_live(layer, rows, i, f->live_set.backward_event)) continue;
+        if (f->components + AFTER_SCHEME >= SPW_COMPONENTS)
+            return spw_fail(SPW_EARG,
+                            "scheme '%s': %zu tensors in a layer are too many; a footprint has room for %d "
+                            "components",
+                            scheme->text, layer->tensors, (int)SPW_COMPONENTS);
         char name[48];
-        (void)snprintf(name, sizeof name, "moe.%s", layer.tensor[i].name);
-        const spw_formula shape = spw_layer_formula(&layer.tensor[i], rows);
+        (void)snprintf(name, sizeof name, "moe.%s", layer->tensor[i].name);
+        const spw_formula shape = spw_layer_formula(&layer->tensor[i], rows);
         spw_component *c =
             spw_component_of(f, name, type->about.section, shape.words, shape.term, shape.terms);
         c->routed = true;
@@ -62,10 +71,7 @@ static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const s
         c->expression.note = note != NULL ? note : "rings of the channels, independent of T";
         LIVE(c, ALWAYS);
     }
-
-cleanup:
-    spw_layer_destroy(&layer);
-    return status;
+    return SPW_OK;
 }
 
 /* Pages for all layers in flight, and the layer whose backward pass follows its forward pass at once: it is not moved. */
@@ -205,7 +211,7 @@ static spw_status find_waiting(spw_footprint *f, const spw_job *job, const spw_r
     }
     const spw_status status = spw_stage_walk_create(
         &(spw_stage_walked){&pipeline, &job->model, f->stage.index, 1}, f->keeps, &walk);
-    if (status == SPW_OK) spw_stage_walk_run(walk, &uses, &f->waiting);
+    if (status == SPW_OK) f->waiting = *spw_stage_walk_run(walk, &uses);
     spw_stage_walk_destroy(walk);
     return status;
 }
@@ -222,10 +228,11 @@ static spw_status listed_steps(const spw_point *p, const spw_transformers_shape 
     spw_layer layer;
     spw_status status = spw_layer_build(p->scheme, &p->shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
-    *out = (spw_footprint){.stage = spw_pipeline_stage(&pipeline, &p->job->model, 0),
-                           .rows = rows,
-                           .live_set = spw_layer_live_set(&layer, &rows),
-                           .follows_routing = spw_layer_is_dynamic(&layer)};
+    spw_footprint_clear(out);
+    out->stage = spw_pipeline_stage(&pipeline, &p->job->model, 0);
+    out->rows = rows;
+    out->live_set = spw_layer_live_set(&layer, &rows);
+    out->follows_routing = spw_layer_is_dynamic(&layer);
     (void)snprintf(out->step, sizeof out->step, "%s", spw_layer_step(&layer, out->live_set.backward_event));
     spw_layer_destroy(&layer);
     out->budget_bytes = budget_of(p->job, p->scheme);
@@ -286,8 +293,8 @@ static const spw_job *part_of(const spw_job *job, spw_job *room) {
     return room;
 }
 
-spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,
-                                  spw_footprint *out) {
+static spw_status of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,
+                           shared_layer *shared, spw_footprint *out) {
     spw_transformers_shape steps;
     if (spw_transformers_is_listed(p, &steps, NULL)) return listed_steps(p, &steps, out);
     spw_job room, cut;
@@ -295,9 +302,10 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     const spw_scheme *scheme = p->scheme;
     const spw_layer_shape own = spw_offload_shape(job, &p->shape, index), *shape = &own;
     const spw_pipeline pipeline = spw_pipeline_of(job);
-    *out = (spw_footprint){.stage = spw_pipeline_stage(&pipeline, &job->model, index),
-                           .budget_bytes = budget_of(job, scheme),
-                           .frees = spw_footprint_frees(scheme)};
+    spw_footprint_clear(out);
+    out->stage = spw_pipeline_stage(&pipeline, &job->model, index);
+    out->budget_bytes = budget_of(job, scheme);
+    out->frees = spw_footprint_frees(scheme);
     const bool whole = job->part == SPW_PART_WHOLE;
     double attention = 0.0;
     size_t carries = SIZE_MAX;
@@ -309,7 +317,9 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
         spw_footprint_add_expert_layers(out, job, &parameters, shape);
     }
     const spw_rank_rows balanced = spw_balanced_rows(scheme, shape);
-    if (status == SPW_OK) status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
+    if (status == SPW_OK) status = build_shared(shared, scheme, shape);
+    if (status == SPW_OK)
+        status = add_scheme(out, scheme, &shared->layer, shape, routed != NULL ? &routed->rows : &balanced);
     if (status != SPW_OK) return status;
     if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &out->stage);
     if (whole) find_keeps(out, p, job, part, shape, attention);
@@ -325,15 +335,32 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     return SPW_OK;
 }
 
+spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,
+                                  spw_footprint *out) {
+    shared_layer shared = {.layer = {.tensors = 0}};
+    const spw_status status = of_stage(p, index, routed, &shared, out);
+    spw_layer_destroy(&shared.layer);
+    return status;
+}
+
+spw_status spw_footprint_of_stages(const spw_point *p, size_t stages, spw_footprint *out) {
+    shared_layer shared = {.layer = {.tensors = 0}};
+    spw_status status = SPW_OK;
+    for (size_t s = 0; s < stages && status == SPW_OK; s++) status = of_stage(p, s, NULL, &shared, &out[s]);
+    spw_layer_destroy(&shared.layer);
+    return status;
+}
+
 spw_status spw_footprint_state_of_stage(const spw_point *p, size_t index, spw_footprint *out) {
     spw_transformers_shape steps;
     spw_job room;
     const spw_job *job = spw_fsdp2_job(p->job, p->scheme, &room);
     const spw_pipeline pipeline = spw_pipeline_of(job);
     spw_status status = SPW_OK;
-    *out = (spw_footprint){.stage = spw_pipeline_stage(&pipeline, &job->model, index),
-                           .budget_bytes = budget_of(job, p->scheme),
-                           .frees = spw_footprint_frees(p->scheme)};
+    spw_footprint_clear(out);
+    out->stage = spw_pipeline_stage(&pipeline, &job->model, index);
+    out->budget_bytes = budget_of(job, p->scheme);
+    out->frees = spw_footprint_frees(p->scheme);
     if (job->part == SPW_PART_WHOLE && !spw_transformers_is_listed(p, &steps, NULL))
         status = spw_footprint_add_state(out, job, &out->stage);
     for (size_t i = 0; i < out->components; i++)

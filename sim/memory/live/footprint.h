@@ -34,6 +34,8 @@ SPW_MUST_CHECK spw_status spw_footprint_compute(const spw_point *point, const sp
 /* The same of stage `index`. `saved` of `routed`: of all that the stage keeps at its greatest. */
 SPW_MUST_CHECK spw_status spw_footprint_of_stage(const spw_point *point, size_t index,
                                                  const spw_routed_memory *routed, spw_footprint *out);
+/* The same of all stages with balanced routing: out [stages], whatever stands there. */
+SPW_MUST_CHECK spw_status spw_footprint_of_stages(const spw_point *point, size_t stages, spw_footprint *out);
 /* Of it budget_bytes, and argument_bytes as far as weights, gradients and moments go, in a small part of the time: no scheme's list is
  * made. peak_bytes: the same. Of a job whose steps are known tensor by tensor nothing is said: 0 bytes. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_footprint_state_of_stage(const spw_point *point, size_t index,

@@ -19,10 +19,8 @@ double spw_footprint_ffn_kept(const spw_job *job) {
 
 /* Of one kind of layer. */
 static double policy_bytes(const spw_job *job, const spw_layer_shape *s, size_t moe_layers) {
-    spw_model one = job->model;
-    one.layers = 1;
-    one.moe_layers = moe_layers;
-    return (double)spw_remat_token_elements(&one, job->remat) * (double)s->tokens * (double)s->element_bytes;
+    const size_t elements = spw_remat_token_elements(&job->model, 1, moe_layers, job->remat);
+    return (double)elements * (double)s->tokens * (double)s->element_bytes;
 }
 
 void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, const spw_stage *stage,
@@ -110,10 +108,8 @@ void spw_footprint_add_stacked(spw_footprint *f, const spw_job *job, const spw_s
 }
 
 void spw_footprint_add_policy(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
-    spw_model kept = job->model;
-    kept.layers = f->stage.kept_layers;
-    kept.moe_layers = f->stage.kept_moe_layers;
-    const size_t elements = spw_remat_token_elements(&kept, job->remat);
+    const size_t elements =
+        spw_remat_token_elements(&job->model, f->stage.kept_layers, f->stage.kept_moe_layers, job->remat);
     if (elements == 0) return;
     LIVE_BY_LAYER(SPW_COMPONENT(f, "saved_by_policy",
                                 "projections that the remat policy keeps, all layers (7.3)", "{elements} T b",

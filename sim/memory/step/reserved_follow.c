@@ -32,7 +32,9 @@ spw_status spw_reserved_follow(spw_reserved_memory *m, size_t place) {
     if (rank->memory != NULL) return SPW_OK;
     rank->memory = stage->memory;
     if (rank->memory == NULL) SPW_TRY(create_memory(m, place));
-    for (int v = m->first; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->now.process[v].live));
+    if (rank->now == NULL) SPW_TRY(SPW_ALLOC(1, &rank->now));
+    for (int v = m->first; v < m->variants; v++)
+        SPW_TRY(SPW_ALLOC(stage->slots, &rank->now->process[v].live));
     if (spw_reserved_is_steady(m) && rank->turn == NULL) SPW_TRY(SPW_ALLOC(STEADY, &rank->turn));
     m->followed++;
 
@@ -50,8 +52,8 @@ void spw_reserved_forget(spw_reserved_memory *m, size_t place) {
 void spw_reserved_drop(spw_reserved_memory *m, size_t place) {
     spw_reserved_rank *rank = &m->place[place];
     if (m->stage != NULL) spw_reserved_forget(m, place);
-    for (int v = 0; v < VARIANTS; v++) {
-        spw_reserved_process *p = &rank->now.process[v];
+    for (int v = 0; v < VARIANTS && rank->now != NULL; v++) {
+        spw_reserved_process *p = &rank->now->process[v];
         spw_allocator_destroy(p->allocator);
         spw_free(p->live);
         *p = (spw_reserved_process){.allocator = NULL};

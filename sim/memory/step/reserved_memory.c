@@ -92,7 +92,7 @@ static spw_status create_parts(spw_reserved_memory *m) {
     if (!spw_mul_size(m->request.ranks, m->request.layers, &cells) ||
         !spw_mul_size(cells, m->micro_batches, &cells))
         SPW_TRY(spw_fail(SPW_EARG, "too many ranks, layers and micro-batches"));
-    SPW_TRY(SPW_ALLOC(cells, &m->rows));
+    SPW_TRY(SPW_RESIZE(cells, &m->rows)); /* all are noted before any is read */
     if (m->request.steps > 1 && job->snapshot == NULL) SPW_TRY(SPW_ALLOC(cells, &m->first_rows));
     SPW_TRY(SPW_ALLOC(spw_reserved_places(m), &m->place));
     SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
@@ -141,6 +141,7 @@ void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     for (size_t i = 0; i < spw_reserved_places(m) && m->place != NULL; i++) {
         spw_reserved_drop(m, i);
         spw_free(m->place[i].turn);
+        spw_free(m->place[i].now);
     }
     spw_reserved_later_destroy(m);
     if (m->stage != NULL) forget_stages(m);

@@ -42,7 +42,7 @@ typedef struct spw_reserved_rank {
     uint64_t rows;           /* a number of the rows of its last step */
     bool unvisited;          /* its lists are not looked through for visits any more */
     bool ran;                /* there is a last step */
-    spw_reserved_turn now;   /* of the last step */
+    spw_reserved_turn *now;  /* of the last step; NULL: it was never followed */
 } spw_reserved_rank;
 
 /* Of one step: the largest of all ranks. */

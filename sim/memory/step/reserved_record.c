@@ -7,9 +7,9 @@ static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static void record_death(const spw_reserved_memory *m, int variant, size_t step, size_t place,
                          spw_reserved_death *out) {
     const spw_reserved_rank *rank = &m->place[place];
-    const spw_reserved_process *p = &rank->now.process[variant];
+    const spw_reserved_process *p = &rank->now->process[variant];
     if (!p->failed || out->there) return;
-    const spw_memory_event *at = &rank->now.refused[variant];
+    const spw_memory_event *at = &rank->now->refused[variant];
     *out = (spw_reserved_death){.there = true,
                                 .at_start = p->last.before.refused > 0,
                                 .step = step,
@@ -24,20 +24,20 @@ static void record_death(const spw_reserved_memory *m, int variant, size_t step,
 
 static void record_place(spw_reserved_memory *m, int variant, size_t place, spw_reserved_record *record) {
     const spw_reserved_rank *rank = &m->place[place];
-    const spw_reserved_process *p = &rank->now.process[variant];
+    const spw_reserved_process *p = &rank->now->process[variant];
     const uint64_t allocated = p->last.after.allocated_peak_bytes,
                    reserved = p->last.after.reserved_peak_bytes;
     const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
     const bool began = p->last.before.refused == 0;
-    const uint64_t moments = stage->moment_bytes, before = began             ? p->last.before.requested_bytes
-                                                           : rank->now.first ? stage->begin_bytes
-                                                                             : stage->begin_bytes + moments;
-    const uint64_t requested = before + larger(rank->now.peak_bytes, rank->now.first ? moments : 0);
+    const uint64_t moments = stage->moment_bytes, before = began              ? p->last.before.requested_bytes
+                                                           : rank->now->first ? stage->begin_bytes
+                                                                              : stage->begin_bytes + moments;
+    const uint64_t requested = before + larger(rank->now->peak_bytes, rank->now->first ? moments : 0);
     if (requested > record->requested) {
         record->requested = requested;
         record->live_place = place;
-        record->live_layer = rank->now.at.layer != SPW_NO_MOE_LAYER ? rank->now.at.layer : 0;
-        record->live_micro_batch = rank->now.at.micro_batch;
+        record->live_layer = rank->now->at.layer != SPW_NO_MOE_LAYER ? rank->now->at.layer : 0;
+        record->live_micro_batch = rank->now->at.micro_batch;
     }
     record->allocated = allocated > record->allocated ? allocated : record->allocated;
     if (reserved > record->reserved) record->reserved = reserved, record->place = place;

@@ -30,7 +30,7 @@ static spread spread_of(const spw_rank_rows *rows, size_t kinds, int which) {
     for (size_t k = 0; k < kinds; k++) {
         const uint64_t figure = figure_of(&rows[k], which);
         s.mean += (double)figure / (double)kinds;
-        s.unit = common_divisor(s.unit, figure);
+        if (s.unit != 1) s.unit = common_divisor(s.unit, figure);
         with_most = figure > s.most ? 1 : with_most + (figure == s.most);
         s.most = figure > s.most ? figure : s.most;
     }
@@ -52,9 +52,10 @@ static double chance(uint64_t number) {
 }
 
 static uint64_t figure_at(const spread *s, double chance_) {
-    const double figure = fmax(s->mean + s->deviation * chance_, 0.0), unit = (double)s->unit;
-    if (s->unit == 0) return 0;
-    const uint64_t rounded = (uint64_t)(figure / unit + 0.5) * s->unit;
+    const double figure = s->mean + s->deviation * chance_;
+    if (s->unit == 0 || !(figure > 0.0)) return 0;
+    const double units = s->unit == 1 ? figure : figure / (double)s->unit;
+    const uint64_t rounded = (uint64_t)(units + 0.5) * s->unit;
     return rounded < s->most ? rounded : s->most;
 }
 
@@ -65,14 +66,14 @@ void spw_reserved_rows_spread(spw_reserved_memory *m) {
         spw_rank_rows *rows = m->rows + line * m->micro_batches;
         spread s[3];
         for (int i = 0; i < 3; i++) s[i] = spread_of(rows, kinds, i);
-        for (size_t b = kinds; b < m->micro_batches; b++) {
+        for (size_t b = kinds, kind = 0; b < m->micro_batches; b++) {
             const double off = chance(line * m->micro_batches + b + 1);
-            rows[b] = rows[b % kinds];
-            const bool once = rows[b].received <= rows[b].held; /* as of its kind */
+            const bool once = rows[kind].received <= rows[kind].held;
             rows[b].held = figure_at(&s[0], off);
             rows[b].received = figure_at(&s[1], off);
             if (once && rows[b].received > rows[b].held) rows[b].received = rows[b].held;
             rows[b].sent = figure_at(&s[2], off);
+            kind = kind + 1 < kinds ? kind + 1 : 0;
         }
     }
 }

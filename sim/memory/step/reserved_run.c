@@ -127,8 +127,8 @@ static spw_step_rows rows_of(const spw_reserved_memory *m, size_t place) {
 }
 
 static void note_peak(const spw_event_list *list, spw_list_top top, spw_reserved_rank *rank) {
-    rank->now.at = top.event < list->events ? list->event[top.event] : (spw_memory_event){.slot = 0};
-    rank->now.peak_bytes = (uint64_t)top.bytes;
+    rank->now->at = top.event < list->events ? list->event[top.event] : (spw_memory_event){.slot = 0};
+    rank->now->peak_bytes = (uint64_t)top.bytes;
 }
 
 /* That of the stage with the rank's rows. */
@@ -256,7 +256,7 @@ static bool is_repeated(spw_reserved_memory *m, size_t place, uint64_t number) {
     spw_reserved_rank *rank = &m->place[place];
     bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
     for (int v = m->first; v < m->variants && same; v++) {
-        spw_reserved_process *p = &rank->now.process[v];
+        spw_reserved_process *p = &rank->now->process[v];
         same = p->began != 0 && p->glance == glance_of(p) && p->began == state_of(p, slots);
     }
     return same;
@@ -269,22 +269,22 @@ static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool s
     const bool starts = m->starts && run == 0;
     spw_status status = list_of(m, place, run, l);
     rank->ran = true;
-    rank->now.first = starts;
+    rank->now->first = starts;
     for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
         const turn at = {v, starts, spw_reserved_is_steady(m) && run + 1 == STEADY,
-                         sure ? rank->now.peak_bytes : 0};
-        status = process_step(m, stage, at, &l->list, &rank->now.process[v], &rank->now.refused[v]);
+                         sure ? rank->now->peak_bytes : 0};
+        status = process_step(m, stage, at, &l->list, &rank->now->process[v], &rank->now->refused[v]);
     }
     return status;
 }
 
 /* What is held now stays. */
 static void show_turn(const spw_reserved_turn *kept, spw_reserved_rank *rank) {
-    const spw_reserved_turn last = rank->now;
-    rank->now = *kept;
+    const spw_reserved_turn last = *rank->now;
+    *rank->now = *kept;
     for (int v = 0; v < VARIANTS; v++) {
-        rank->now.process[v].allocator = last.process[v].allocator;
-        rank->now.process[v].live = last.process[v].live;
+        rank->now->process[v].allocator = last.process[v].allocator;
+        rank->now->process[v].live = last.process[v].live;
     }
 }
 
@@ -303,10 +303,11 @@ static spw_status run_in_turn(spw_reserved_memory *m, size_t place, int runs, bo
     for (int run = 0; run < runs && status == SPW_OK && *sure == thought; run++) {
         if (!is_repeated(m, place, number)) status = rank_run(m, place, run, thought, l);
         rank->rows = number;
-        if (runs > 1) rank->turn[run] = rank->now;
-        *sure = thought && !is_unsure(m, &rank->now);
+        if (runs > 1) rank->turn[run] = *rank->now;
+        *sure = thought && !is_unsure(m, rank->now);
     }
-    for (int v = 0; v < VARIANTS && runs > 1; v++) process_end(&rank->now.process[v]); /* it does not go on */
+    for (int v = 0; v < VARIANTS && runs > 1; v++)
+        process_end(&rank->now->process[v]); /* it does not go on */
     return status;
 }
 
@@ -314,12 +315,12 @@ static spw_status run_in_turn(spw_reserved_memory *m, size_t place, int runs, bo
  * below the peak that it should have come to. */
 static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, lists *l) {
     spw_reserved_rank *rank = &m->place[place];
-    const spw_reserved_turn begin = rank->now;
+    const spw_reserved_turn begin = *rank->now;
     const bool thought = runs > 1 && m->stage[spw_reserved_stage_of(m, place)].memory != NULL;
     bool sure = thought;
     const spw_status status = run_in_turn(m, place, runs, &sure, l);
     if (status != SPW_OK || sure == thought) return status;
-    rank->now = begin;
+    *rank->now = begin;
     rank->ran = false;
     return run_in_turn(m, place, runs, &sure, l);
 }

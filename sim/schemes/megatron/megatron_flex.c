@@ -37,14 +37,13 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
 
 /* Behind DeepEP padding rows are tokens that arrived: a rank where one of its experts would need more of them than there
  * are does not pad at all. HybridEP's are empty. */
-static uint64_t held_rows(const spw_scheme *scheme, size_t local, const uint64_t *assigned,
+static uint64_t held_rows(bool hybrid, size_t align, size_t local, const uint64_t *assigned,
                           uint64_t arrived) {
-    const size_t align = spw_megatron_align(scheme);
     uint64_t rows = 0, padded = 0;
     bool enough = true;
     for (size_t x = 0; x < local; x++) {
         const uint64_t wanted = spw_pad_up(assigned[x], align);
-        enough = enough && (is_hybrid(scheme) || wanted <= arrived);
+        enough = enough && (hybrid || wanted <= arrived);
         rows += assigned[x];
         padded += wanted;
     }
@@ -56,19 +55,25 @@ enum { LOCAL_EXPERTS = 4096 };
 /* Ranks at a time whose experts find room, along the lines of what is chosen. */
 static void megatron_flex_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
-    const size_t mine = s->experts_per_rank, most = LOCAL_EXPERTS / mine;
+    const size_t mine = s->experts_per_rank, most = LOCAL_EXPERTS / mine,
+                 align = spw_megatron_align(routed->scheme);
+    const bool hybrid = is_hybrid(routed->scheme);
     uint64_t assigned[LOCAL_EXPERTS], arrived[LOCAL_EXPERTS];
+    spw_alike chosen, sent;
     spw_megatron_deepep_flow(routed, out);
+    spw_alike_of_counts(routed, &chosen);
+    spw_alike_of_flow(out, s->ranks, &sent);
     for (size_t first = 0; first < s->ranks; first += most) {
         const size_t ranks = s->ranks - first < most ? s->ranks - first : most;
         memset(assigned, 0, ranks * mine * sizeof *assigned);
         memset(arrived, 0, ranks * sizeof *arrived);
-        for (size_t r = 0; r < s->ranks; r++) {
-            (void)spw_line_add(spw_routed_of(routed, r) + first * mine, ranks * mine, 1, assigned);
-            (void)spw_line_add(out->wire[r] + first, ranks, 1, arrived);
-        }
+        for (size_t i = 0; i < chosen.lines; i++)
+            (void)spw_line_add(spw_routed_of(routed, chosen.first[i]) + first * mine, ranks * mine,
+                               chosen.times[i], assigned);
+        for (size_t i = 0; i < sent.lines; i++)
+            (void)spw_line_add(out->wire[sent.first[i]] + first, ranks, sent.times[i], arrived);
         for (size_t d = 0; d < ranks; d++)
-            out->rows[first + d] = held_rows(routed->scheme, mine, assigned + d * mine, arrived[d]);
+            out->rows[first + d] = held_rows(hybrid, align, mine, assigned + d * mine, arrived[d]);
     }
 }
 

@@ -126,6 +126,7 @@ static spw_status replay(const spw_whole_cell *c, flows *f, spw_replay_time *tim
     spw_network *network = NULL;
     spw_replay_times times;
     spw_traffic traffic;
+    spw_group_rows rows;
     char *note = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(bytes, &note));
@@ -135,10 +136,10 @@ static spw_status replay(const spw_whole_cell *c, flows *f, spw_replay_time *tim
         fill_layer(c, l, f);
         for (size_t g = 0; g < f->groups; g++) {
             flow_of(f, g);
-            spw_traffic_compute(&(spw_routed_group){&c->scheme, &f->point.shape, f->counts, g}, &f->flow,
-                                true, &traffic, NULL, NULL);
-            spw_replay_time_note(time, &(spw_routed_group){&c->scheme, &f->point.shape, f->counts, g},
-                                 &f->flow, &traffic, note);
+            const spw_routed_group routed = {&c->scheme, &f->point.shape, f->counts, g};
+            spw_group_rows_of(&routed, &f->flow, &rows);
+            spw_traffic_compute(&routed, &f->flow, &rows, true, &traffic, NULL, NULL);
+            spw_replay_time_note(time, &routed, &f->flow, &rows, &traffic, note);
         }
         spw_replay_time_layer(time, l, 0, note);
     }

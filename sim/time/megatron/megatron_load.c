@@ -134,20 +134,17 @@ static void load_by_sums(const spw_megatron_coefficients *coefficients, const sp
 }
 
 void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
-                          const spw_flow *flow, double *scratch, spw_megatron_load *load) {
+                          const spw_flow *flow, const spw_group_rows *rows, double *scratch,
+                          spw_megatron_load *load) {
     const spw_layer_shape *s = routed->shape;
-    spw_ports port[SPW_TRAFFIC_MAX_RANKS];
-    spw_rank_rows rows[SPW_TRAFFIC_MAX_RANKS];
     spw_alike alike;
     spw_alike_of_counts(routed, &alike);
-    spw_traffic_rows(s, flow, rows);
-    spw_traffic_ports(routed, flow, port);
-    for (size_t d = 0; d < s->ranks; d++) load[d] = rows_of_rank(routed, &rows[d], &port[d]);
+    for (size_t d = 0; d < s->ranks; d++) load[d] = rows_of_rank(routed, &rows->rank[d], &rows->port[d]);
     if (permutes(routed) || spw_scheme_fills_slots(routed->scheme))
         load_by_chunks(coefficients, routed, &alike, scratch, load);
     else
         load_by_sums(coefficients, routed, &alike, scratch, load);
-    if (spw_layer_sharers(s) > 1) load_gathers(coefficients, routed, flow, rows, load);
+    if (spw_layer_sharers(s) > 1) load_gathers(coefficients, routed, flow, rows->rank, load);
 }
 
 void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load) {
@@ -169,9 +166,11 @@ spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const sp
     SPW_TRY(spw_stated_routing_create(point, imbalance, groups, &r));
     SPW_TRY(SPW_ALLOC(spw_megatron_load_scratch(&r.shape), &scratch));
     for (size_t g = 0; g < groups; g++) {
+        const spw_routed_group routed = {point->scheme, &r.shape, r.counts, g};
+        spw_group_rows rows;
         spw_stated_routing_flow(&r, g);
-        spw_megatron_load_of(c, &(spw_routed_group){point->scheme, &r.shape, r.counts, g}, &r.flow, scratch,
-                             load + g * r.shape.ranks);
+        spw_group_rows_of(&routed, &r.flow, &rows);
+        spw_megatron_load_of(c, &routed, &r.flow, &rows, scratch, load + g * r.shape.ranks);
     }
     SPW_TRY(spw_network_create(&point->job->cluster, &network));
     if (network != NULL) spw_stated_routing_carry(&r, point->job->fsdp, network);

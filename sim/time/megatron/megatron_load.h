@@ -11,14 +11,17 @@
 
 typedef struct spw_point spw_point; /* sim/schemes/point.h */
 typedef struct spw_counts spw_counts;
+typedef struct spw_group_rows spw_group_rows; /* sim/schemes/traffic.h */
 
 const char *
 spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher); /* what a note says; NULL: measured */
 
-/* What a group does in one layer, by rank: load [shape->ranks], scratch [spw_megatron_load_scratch(shape)]. */
+/* What a group does in one layer, by rank: load [shape->ranks], scratch [spw_megatron_load_scratch(shape)]; rows: of
+ * spw_group_rows_of(). */
 size_t spw_megatron_load_scratch(const spw_layer_shape *shape);
 void spw_megatron_load_of(const spw_megatron_coefficients *c, const spw_routed_group *routed,
-                          const spw_flow *flow, double *scratch, spw_megatron_load *load);
+                          const spw_flow *flow, const spw_group_rows *rows, double *scratch,
+                          spw_megatron_load *load);
 
 /* The loads of one layer, [groups][ranks of the shape], where the experts of one rank get `imbalance` times the mean; 1 is
  * balanced. groups: as in spw_routing_load_stated.

@@ -50,8 +50,8 @@ static const struct {
          SPW_PHASE_BIT(BACKWARD_SCATTER)}};
 
 spw_status spw_prediction_room(spw_prediction *p, size_t most) {
-    spw_status status = SPW_ALLOC(most, &p->time);
-    if (status == SPW_OK) status = SPW_ALLOC(most, &p->had);
+    spw_status status = SPW_RESIZE(most, &p->time); /* of which `timed` are set */
+    if (status == SPW_OK) status = SPW_RESIZE(most, &p->had);
     return status == SPW_OK ? SPW_ALLOC(p->blocks, &p->of) : status;
 }
 

@@ -13,10 +13,10 @@ const char *spw_megatron_phase_name(spw_megatron_phase phase) {
 }
 
 /* What a rank's kernels take with its load, pass by pass; the kernels that move rows in the layer's order take as long in both. */
+enum { SENT, ORDER, EXPERTS, UNSORT, UNPERMUTE, BACK_EXPERTS, BACK_SORT, BACK_PERMUTE, PRICES };
 typedef struct price {
     bool there;
-    double sent_s, order_s, experts_s, unsort_s, unpermute_s;
-    double back_experts_s, back_sort_s, back_permute_s;
+    double seconds[PRICES];
 } price;
 
 /* The clocks of a step under way. */
@@ -34,7 +34,6 @@ typedef struct step {
     double *now, *counted;         /* [ranks] GPU; when the host knew the last layer's counts */
     double met;                    /* end of the last exchange */
     double *exchange_s;            /* [layers][2] without waiting: rows to their experts, and back */
-    bool again;                    /* everything counts as recompute */
     spw_megatron_time *out;
 } step;
 
@@ -52,48 +51,97 @@ static double gemm_s(const step *s, const spw_megatron_load *load, double spille
            (1.0 + s->c->spill_share.value * spilled) * (1.0 - s->c->zero_share.value * zeros);
 }
 
-static void spend(step *s, spw_megatron_phase phase, size_t rank, double seconds) {
-    const size_t as = s->again ? SPW_MEGATRON_RECOMPUTE : phase;
-    const double share = seconds / (double)s->ranks;
-    s->now[rank] += seconds;
-    s->out->phase_s[as] += share;
-    if (s->again) s->out->again_s[phase] += share;
-    if (s->phase_s != NULL) s->phase_s[rank * SPW_MEGATRON_PHASES + as] += seconds;
+/* --- Time that is spent --- */
+
+#define INLINE static inline __attribute__((always_inline)) /* once for each list of phases */
+
+/* The sums of phases in which a layer's ranks spend time by turns, while they do so: apart from the step's own, so that each addition
+ * need not wait for memory. All of a second forward pass is recompute, and stands once more under its own name. */
+enum { TURNS = 3 };
+typedef struct purse {
+    bool again;
+    size_t phases;
+    spw_megatron_phase phase[TURNS];
+    double spent[TURNS], waited[TURNS],
+        own[TURNS]; /* again: of the first two the first place has what all have */
+    double *wait_s; /* where waiting is told: host_wait_s or rank_wait_s */
+} purse;
+
+static size_t counts_as(const purse *p, size_t i) {
+    return p->again ? (size_t)SPW_MEGATRON_RECOMPUTE : (size_t)p->phase[i];
 }
 
-static double spend_until(step *s, spw_megatron_phase phase, size_t rank, double time) {
+INLINE purse purse_open(const step *s, bool again, double *wait_s, size_t phases,
+                        const spw_megatron_phase *phase) {
+    purse p = {.again = again, .phases = phases, .wait_s = wait_s};
+    for (size_t i = 0; i < phases; i++) {
+        p.phase[i] = phase[i];
+        p.spent[i] = s->out->phase_s[counts_as(&p, i)];
+        p.waited[i] = wait_s[counts_as(&p, i)];
+        p.own[i] = s->out->again_s[phase[i]];
+    }
+    return p;
+}
+
+INLINE void purse_close(const step *s, const purse *p) {
+    for (size_t i = 0; i < p->phases; i++) {
+        s->out->phase_s[counts_as(p, i)] = p->spent[p->again ? 0 : i];
+        p->wait_s[counts_as(p, i)] = p->waited[p->again ? 0 : i];
+        if (p->again) s->out->again_s[p->phase[i]] = p->own[i];
+    }
+}
+
+/* A rank spends time in phase i of the purse. */
+INLINE void spend(const step *s, purse *p, size_t i, size_t rank, double seconds) {
+    const double share = seconds / (double)s->ranks;
+    s->now[rank] += seconds;
+    p->spent[p->again ? 0 : i] += share;
+    if (p->again) p->own[i] += share;
+    if (s->phase_s != NULL) s->phase_s[rank * SPW_MEGATRON_PHASES + counts_as(p, i)] += seconds;
+}
+
+/* Returns its part of the mean over the ranks. */
+INLINE double spend_until(const step *s, purse *p, size_t i, size_t rank, double time) {
     const double seconds = time - s->now[rank];
     if (!(seconds > 0.0)) return 0.0;
-    spend(s, phase, rank, seconds);
+    spend(s, p, i, rank, seconds);
     return seconds / (double)s->ranks;
 }
 
-/* `of`: host_wait_s or rank_wait_s. */
-static void wait_until(step *s, spw_megatron_phase phase, size_t rank, double time, double *of) {
-    const double seconds = spend_until(s, phase, rank, time);
-    of[s->again ? SPW_MEGATRON_RECOMPUTE : phase] += seconds;
-    if (s->again) s->out->again_s[phase] -= seconds;
+INLINE void wait_until(const step *s, purse *p, size_t i, size_t rank, double time) {
+    const double seconds = spend_until(s, p, i, rank, time);
+    p->waited[p->again ? 0 : i] += seconds;
+    if (p->again) p->own[i] -= seconds;
 }
 
-static void wait_for_host(step *s, spw_megatron_phase phase, size_t rank, double time) {
-    wait_until(s, phase, rank, time, s->out->host_wait_s);
+/* Of every rank in turn the prices of the phases. */
+INLINE void spend_prices(const step *s, bool again, size_t phases, const spw_megatron_phase *phase,
+                         const int *which) {
+    purse p = purse_open(s, again, s->out->host_wait_s, phases, phase);
+    for (size_t r = 0; r < s->ranks; r++)
+        for (size_t i = 0; i < phases; i++) spend(s, &p, i, r, s->price[r].seconds[which[i]]);
+    purse_close(s, &p);
 }
 
 /* All ranks arrive. */
-static void meet(step *s, spw_megatron_phase phase) {
+INLINE void meet(step *s, bool again, spw_megatron_phase phase) {
     double last = 0.0, sum = 0.0;
     for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r] - s->met);
     const double scale = s->c->jitter_share.value * last;
     for (size_t r = 0; r < s->ranks && scale > 0.0; r++)
         sum += s->alike * exp((s->now[r] - s->met - last) / scale);
     s->met += last + (scale > 0.0 ? scale * log(sum) : 0.0);
-    for (size_t r = 0; r < s->ranks; r++) wait_until(s, phase, r, s->met, s->out->rank_wait_s);
+    purse p = purse_open(s, again, s->out->rank_wait_s, 1, &phase);
+    for (size_t r = 0; r < s->ranks; r++) wait_until(s, &p, 0, r, s->met);
+    purse_close(s, &p);
 }
 
-static void exchange(step *s, spw_megatron_phase phase, double seconds) {
-    meet(s, phase);
+INLINE void exchange(step *s, bool again, spw_megatron_phase phase, double seconds) {
+    meet(s, again, phase);
     s->met += seconds;
-    for (size_t r = 0; r < s->ranks; r++) (void)spend_until(s, phase, r, s->met);
+    purse p = purse_open(s, again, s->out->rank_wait_s, 1, &phase);
+    for (size_t r = 0; r < s->ranks; r++) (void)spend_until(s, &p, 0, r, s->met);
+    purse_close(s, &p);
 }
 
 /* Measured in both directions and not understood; messages that are all of one size do not show it. */
@@ -169,19 +217,23 @@ static const double CAST_BYTES = 6.0; /* an element, between bf16 and fp32 */
 
 static bool shares(const step *s) { return s->shape->expert_tensor > 1; }
 
-static void gather(step *s, spw_megatron_phase phase, int calls, double element_bytes) {
+static void gather(const step *s, bool again, spw_megatron_phase phase, int calls, double element_bytes) {
+    purse p = purse_open(s, again, s->out->host_wait_s, 1, &phase);
     for (size_t r = 0; r < s->ranks; r++)
-        spend(s, phase, r,
+        spend(s, &p, 0, r,
               calls * s->c->exchange_latency_s.value +
                   element_bytes * s->H * s->load[r].shared / s->c->exchange_bytes_per_s.value);
+    purse_close(s, &p);
 }
 
 /* Sums of fp32, with casts of both sides. */
-static void scatter(step *s, spw_megatron_phase phase) {
-    gather(s, phase, 1, 4.0);
+static void scatter(const step *s, bool again, spw_megatron_phase phase) {
+    gather(s, again, phase, 1, 4.0);
+    purse p = purse_open(s, again, s->out->host_wait_s, 1, &phase);
     for (size_t r = 0; r < s->ranks; r++)
-        spend(s, phase, r,
+        spend(s, &p, 0, r,
               copy_s(s, CAST_BYTES * (s->load[r].received + s->load[r].arrived) * s->H) + kernels_s(s, 2));
+    purse_close(s, &p);
 }
 
 /* Into the experts' order before their products, and out of it after their gradients: nothing where the exchange does it. */
@@ -227,18 +279,19 @@ static double backward_experts_s(const step *s, const spw_megatron_load *load) {
 /* --- A layer --- */
 
 static price price_of(const step *s, const spw_megatron_load *load) {
-    const double sent = 4.0 * load->sent * s->H;
+    const double sent = 4.0 * load->sent * s->H,
+                 back_permute_s = sent / s->c->index_add_bytes_per_s.value +
+                                  copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
+                                  4.0 * s->T * s->model_H * s->E / s->c->router_flops.value;
     return (price){.there = true,
-                   .sent_s = copy_s(s, sent),
-                   .order_s = order_s(s, load),
-                   .experts_s = experts_s(s, load),
-                   .unsort_s = chunks_s(s, load, s->c->scatter_bytes_per_s.value),
-                   .unpermute_s = sent / s->c->scatter_bytes_per_s.value,
-                   .back_experts_s = backward_experts_s(s, load),
-                   .back_sort_s = chunks_s(s, load, s->c->index_add_bytes_per_s.value),
-                   .back_permute_s = sent / s->c->index_add_bytes_per_s.value +
-                                     copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
-                                     4.0 * s->T * s->model_H * s->E / s->c->router_flops.value};
+                   .seconds = {[SENT] = copy_s(s, sent),
+                               [ORDER] = order_s(s, load),
+                               [EXPERTS] = experts_s(s, load),
+                               [UNSORT] = chunks_s(s, load, s->c->scatter_bytes_per_s.value),
+                               [UNPERMUTE] = sent / s->c->scatter_bytes_per_s.value,
+                               [BACK_EXPERTS] = backward_experts_s(s, load),
+                               [BACK_SORT] = chunks_s(s, load, s->c->index_add_bytes_per_s.value),
+                               [BACK_PERMUTE] = back_permute_s}};
 }
 
 static double route_s(const step *s) {
@@ -248,60 +301,67 @@ static double route_s(const step *s) {
            kernels_s(s, s->c->route_kernels.value);
 }
 
+enum { ROUTING, PERMUTING };
+
 /* Padded to capacity, or where counts stay on the GPU, the host needs none: it is ahead from the first layer on. */
-static void permute(step *s, size_t rank, double sort_s) {
-    const bool first = s->layer == 0 && !s->again;
-    spend(s, SPW_MEGATRON_PERMUTE, rank, sort_s);
+INLINE void permute(const step *s, purse *p, size_t rank, double sort_s) {
+    const bool first = s->layer == 0 && !p->again;
+    spend(s, p, PERMUTING, rank, sort_s);
     if (!s->shape->padded && !s->shape->unread) {
         const double host_s = first ? s->c->host_first_s.value : s->counted[rank] + s->c->host_layer_s.value;
-        wait_for_host(s, SPW_MEGATRON_PERMUTE, rank, host_s);
+        wait_until(s, p, PERMUTING, rank, host_s);
         s->counted[rank] = s->now[rank];
-        if (s->shape->capacity > 0) spend(s, SPW_MEGATRON_PERMUTE, rank, s->c->read_count_s.value);
+        if (s->shape->capacity > 0) spend(s, p, PERMUTING, rank, s->c->read_count_s.value);
     }
-    spend(s, SPW_MEGATRON_PERMUTE, rank, s->price[rank].sent_s);
+    spend(s, p, PERMUTING, rank, s->price[rank].seconds[SENT]);
 }
 
-static void route_and_permute(step *s) {
+INLINE void route_and_permute(const step *s, bool again) {
     const double routing_s = route_s(s), sort_s = copy_s(s, s->c->sort_bytes.value * s->T * s->E) +
                                                   kernels_s(s, s->c->permute_kernels.value);
-    const bool waits = s->layer == 0 && !s->again && !s->shape->graphed;
+    const bool waits = s->layer == 0 && !again && !s->shape->graphed;
+    purse p = purse_open(s, again, s->out->host_wait_s, 2,
+                         (const spw_megatron_phase[]){SPW_MEGATRON_ROUTE, SPW_MEGATRON_PERMUTE});
     for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_ROUTE, r, routing_s);
-        if (waits)
-            wait_for_host(s, SPW_MEGATRON_ROUTE, r, s->c->routed_share.value * s->c->host_first_s.value);
-        permute(s, r, sort_s);
+        spend(s, &p, ROUTING, r, routing_s);
+        if (waits) wait_until(s, &p, ROUTING, r, s->c->routed_share.value * s->c->host_first_s.value);
+        permute(s, &p, r, sort_s);
     }
+    purse_close(s, &p);
 }
 
-static void forward(step *s) {
-    route_and_permute(s);
-    exchange(s, SPW_MEGATRON_DISPATCH,
+INLINE void forward_as(step *s, bool again) {
+    static const spw_megatron_phase products[] = {SPW_MEGATRON_SORT, SPW_MEGATRON_EXPERTS,
+                                                  SPW_MEGATRON_UNSORT},
+                                    end[] = {SPW_MEGATRON_UNPERMUTE};
+    route_and_permute(s, again);
+    exchange(s, again, SPW_MEGATRON_DISPATCH,
              s->exchange_s[2 * s->layer] + start_s(s, spw_megatron_nic_rows(s->load, s->ranks)));
-    if (shares(s)) gather(s, SPW_MEGATRON_GATHER, 2, 2.0);
-    for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_SORT, r, s->price[r].order_s);
-        spend(s, SPW_MEGATRON_EXPERTS, r, s->price[r].experts_s);
-        spend(s, SPW_MEGATRON_UNSORT, r, s->price[r].unsort_s);
-    }
-    if (shares(s)) scatter(s, SPW_MEGATRON_SCATTER);
-    exchange(s, SPW_MEGATRON_COMBINE, s->exchange_s[2 * s->layer + 1]);
-    for (size_t r = 0; r < s->ranks; r++) spend(s, SPW_MEGATRON_UNPERMUTE, r, s->price[r].unpermute_s);
+    if (shares(s)) gather(s, again, SPW_MEGATRON_GATHER, 2, 2.0);
+    spend_prices(s, again, 3, products, (const int[]){ORDER, EXPERTS, UNSORT});
+    if (shares(s)) scatter(s, again, SPW_MEGATRON_SCATTER);
+    exchange(s, again, SPW_MEGATRON_COMBINE, s->exchange_s[2 * s->layer + 1]);
+    spend_prices(s, again, 1, end, (const int[]){UNPERMUTE});
 }
+
+static void forward(step *s) { forward_as(s, false); }
+
+/* Everything counts as recompute. */
+static void forward_again(step *s) { forward_as(s, true); }
 
 static void backward(step *s) {
-    for (size_t r = 0; r < s->ranks; r++) spend(s, SPW_MEGATRON_BACKWARD_UNPERMUTE, r, s->price[r].sent_s);
-    exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, s->exchange_s[2 * s->layer + 1]);
-    if (shares(s)) scatter(s, SPW_MEGATRON_BACKWARD_SCATTER);
-    for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, s->price[r].order_s);
-        spend(s, SPW_MEGATRON_BACKWARD_EXPERTS, r, s->price[r].back_experts_s);
-        spend(s, SPW_MEGATRON_BACKWARD_SORT, r, s->price[r].back_sort_s);
-    }
-    if (shares(s)) gather(s, SPW_MEGATRON_BACKWARD_GATHER, 2, 2.0);
-    meet(s, SPW_MEGATRON_BACKWARD_SORT);
-    exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, s->exchange_s[2 * s->layer]);
-    for (size_t r = 0; r < s->ranks; r++)
-        spend(s, SPW_MEGATRON_BACKWARD_PERMUTE, r, s->price[r].back_permute_s);
+    static const spw_megatron_phase products[] = {SPW_MEGATRON_BACKWARD_UNSORT, SPW_MEGATRON_BACKWARD_EXPERTS,
+                                                  SPW_MEGATRON_BACKWARD_SORT},
+                                    begin[] = {SPW_MEGATRON_BACKWARD_UNPERMUTE},
+                                    end[] = {SPW_MEGATRON_BACKWARD_PERMUTE};
+    spend_prices(s, false, 1, begin, (const int[]){SENT});
+    exchange(s, false, SPW_MEGATRON_BACKWARD_COMBINE, s->exchange_s[2 * s->layer + 1]);
+    if (shares(s)) scatter(s, false, SPW_MEGATRON_BACKWARD_SCATTER);
+    spend_prices(s, false, 3, products, (const int[]){ORDER, BACK_EXPERTS, BACK_SORT});
+    if (shares(s)) gather(s, false, SPW_MEGATRON_BACKWARD_GATHER, 2, 2.0);
+    meet(s, false, SPW_MEGATRON_BACKWARD_SORT);
+    exchange(s, false, SPW_MEGATRON_BACKWARD_DISPATCH, s->exchange_s[2 * s->layer]);
+    spend_prices(s, false, 1, end, (const int[]){BACK_PERMUTE});
 }
 
 static double last_of(const step *s) {
@@ -369,7 +429,8 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
     SPW_TRY(SPW_ALLOC(ranks, &s.now));
     SPW_TRY(SPW_ALLOC(ranks, &s.counted));
     SPW_TRY(SPW_ALLOC(2 * shape->layers, &s.exchange_s));
-    SPW_TRY(SPW_ALLOC(rows * ranks, &prices));
+    SPW_TRY(SPW_RESIZE(rows * ranks, &prices));
+    for (size_t i = 0; i < rows; i++) prices[i * ranks].there = false;
     s.T = (double)shape->tokens;
     s.E = (double)shape->experts;
     s.e = (double)shape->experts_per_rank;
@@ -386,9 +447,8 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
         s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * ranks * SPW_MEGATRON_PHASES;
         for (int d = 0; d < 2 && !back; d++) s.exchange_s[2 * s.layer + (size_t)d] = exchange_of(&s, d == 1);
         out->unlike += back ? 0.0 : unlike_of(&s);
-        s.again = back && shape->recompute == SPW_RECOMPUTE_MOE;
-        if (!back || s.again) forward(&s);
-        s.again = false;
+        if (!back) forward(&s);
+        if (back && shape->recompute == SPW_RECOMPUTE_MOE) forward_again(&s);
         if (back) backward(&s);
     }
     out->step_s = last_of(&s);

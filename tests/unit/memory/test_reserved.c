@@ -126,10 +126,9 @@ static void test_against_footprint(void) {
         const spw_layer_uses uses = {use, LAYERS, 1, {0, 0}};
         const spw_pipeline pipeline = spw_pipeline_of(&job);
         spw_stage_walk *walk = NULL;
-        spw_stage_peaks peaks;
         CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&pipeline, &job.model, 0, pipeline.micro_batches},
                                        f.keeps, &walk));
-        spw_stage_walk_run(walk, &uses, &peaks);
+        const spw_stage_peaks peaks = *spw_stage_walk_run(walk, &uses);
         spw_stage_walk_destroy(walk);
         CHECK_OK(spw_step_memory_create(&point, &f, NULL, &memory));
         CHECK_OK(spw_step_memory_begin(memory, &list));

@@ -1,6 +1,6 @@
 /* Micro-batches and stages on a real trace (64 source ranks x 2 sequences of 512 tokens, top 8 of 64): rows of micro-batches
  * against a count over the tokens; memory that follows the routing against windows of micro-batches, added up by hand;
- * several splits in one walk against each on its own. */
+ * several splits in one walk against each on its own; micro-batches that are counted once for several against all choices. */
 #include "sim/job/job.h"
 #include "sim/replay/replay.h"
 #include "sim/schemes/layer.h"
@@ -10,6 +10,7 @@
 #include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"
 #include "traces/generate/generate.h"
+#include "traces/generate/made_trace.h"
 #include "traces/trace.h"
 
 #include <math.h>
@@ -322,6 +323,62 @@ static void test_stated(size_t stages) {
     spw_trace_close(trace);
 }
 
+/* --- Micro-batches that are as others in turn: of generated routing only the first kinds differ --- */
+
+/* What the ranks of a step received and sent, by a sink. */
+typedef struct received {
+    uint64_t rows, bytes;
+    size_t steps;
+} received;
+
+static spw_status add_step(void *state, const spw_replay_step *step) {
+    received *sum = state;
+    for (size_t i = 0; i < step->layers * step->ranks; i++) {
+        sum->rows += step->rows_received[i];
+        sum->bytes += step->bytes_sent[i];
+    }
+    sum->steps++;
+    return SPW_OK;
+}
+
+/* Without dedupe each choice is a row: so many are there, whichever micro-batches are counted once for several. */
+static void test_kinds(size_t micro_batches) {
+    spw_generate_settings settings = {.experts = EXPERTS,
+                                      .top_k = TOP_K,
+                                      .layers = LAYERS,
+                                      .steps = 1,
+                                      .ranks = 1,
+                                      .tokens_per_rank = LENGTH,
+                                      .sequence_length = LENGTH,
+                                      .distribution_text = "uniform"};
+    const uint64_t choices = (uint64_t)micro_batches * RANKS * LENGTH * TOP_K * LAYERS;
+    spw_job job = job_of(1, 1, "full");
+    spw_trace *trace = NULL;
+    spw_result result = {.row = NULL};
+    received sum = {0, 0, 0};
+    spw_scheme scheme;
+    job.micro_batches = job.sequences_per_gpu[0] = micro_batches;
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
+    CHECK_OK(spw_distribution_parse(settings.distribution_text, &settings.distribution));
+    CHECK_OK(spw_trace_make(&settings, &trace));
+    const spw_replay_request request = {.trace = trace,
+                                        .job = &job,
+                                        .scheme = &scheme,
+                                        .schemes = 1,
+                                        .seed = 1,
+                                        .skips_lost_tokens = true,
+                                        .sink = {&sum, add_step}};
+    CHECK_OK(spw_replay_run(&request, &result));
+    CHECK(sum.steps == 1 && sum.rows == choices);
+    CHECK(result.rows == 1 && result.row[0].drops.assignments == choices && result.row[0].drops.dropped == 0);
+    const double cells = (double)(micro_batches * RANKS * LAYERS);
+    CHECK(result.rows == 1 && fabs(result.row[0].traffic.rows_mean * cells - (double)choices) < 0.5);
+    CHECK(result.rows == 1 && fabs(result.row[0].traffic.dispatch_bytes_per_gpu * cells - (double)sum.bytes) <
+                                  1e-9 * (double)sum.bytes);
+    spw_result_clear(&result);
+    spw_trace_close(trace);
+}
+
 int main(int argc, char **argv) {
     (void)snprintf(trace_path, sizeof trace_path, "%s/training_aux_e64_slice.h5", argc > 1 ? argv[1] : ".");
     (void)snprintf(generated_path, sizeof generated_path, "%s/pipeline_generated.h5",
@@ -333,5 +390,6 @@ int main(int argc, char **argv) {
     test_splits();
     for (size_t stages = 1; stages <= 3; stages++) test_stated(stages);
     test_assumptions();
+    for (size_t micro_batches = 7; micro_batches <= 37; micro_batches += 10) test_kinds(micro_batches);
     return check_done();
 }

@@ -238,8 +238,10 @@ static uint64_t dispatch_bytes(routing *w, const char *text) {
     const spw_scheme scheme = scheme_of(text);
     spw_traffic traffic;
     const spw_flow *flow = run(w, &scheme);
-    spw_traffic_compute(&(spw_routed_group){&scheme, &w->shape, spw_selection_counts(w->selection), 0}, flow,
-                        true, &traffic, NULL, NULL);
+    const spw_routed_group routed = {&scheme, &w->shape, spw_selection_counts(w->selection), 0};
+    spw_group_rows rows;
+    spw_group_rows_of(&routed, flow, &rows);
+    spw_traffic_compute(&routed, flow, &rows, true, &traffic, NULL, NULL);
     return traffic.dispatch_bytes;
 }
 

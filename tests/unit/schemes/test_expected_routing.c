@@ -108,7 +108,7 @@ static void check_drawn(spw_job *job) {
         for (size_t d = 0; d < DRAWS; d++) {
             uint32_t expert[EXPERTS], rank[RANKS], node[NODE];
             double dropped = 0.0;
-            spw_piece_law_draw(law.law, scratch, d * LENGTH, LENGTH,
+            spw_piece_law_draw(law.law, scratch, &(uint64_t){d * LENGTH}, 1, LENGTH,
                                &(spw_token_counts){expert, rank, node, 1});
             for (size_t x = 0; x < EXPERTS; x++)
                 dropped += expert[x] > capacity ? (double)(expert[x] - capacity) : 0.0;

@@ -72,10 +72,12 @@ static group_flow flow_of(const world *w, const char *text, size_t group) {
     memset(g.flow.line, 0xA5, ranks * ranks * sizeof *g.flow.line); /* all of it is overwritten */
     memset(g.flow.rows, 0xA5, ranks * sizeof *g.flow.rows);
     memset(g.flow.dropped, 0xA5, ranks * sizeof *g.flow.dropped);
-    scheme.type->routing.flow(&(spw_routed_group){&scheme, &w->shape, w->counts, group}, &g.flow);
+    const spw_routed_group routed = {&scheme, &w->shape, w->counts, group};
+    spw_group_rows rows;
+    scheme.type->routing.flow(&routed, &g.flow);
     CHECK_OK(spw_flow_check(&scheme, &g.flow));
-    spw_traffic_compute(&(spw_routed_group){&scheme, &w->shape, w->counts, group}, &g.flow, true, &g.traffic,
-                        g.sent, g.received);
+    spw_group_rows_of(&routed, &g.flow, &rows);
+    spw_traffic_compute(&routed, &g.flow, &rows, true, &g.traffic, g.sent, g.received);
     return g;
 }
 

@@ -43,7 +43,7 @@ typedef void draw_function(const void *law, spw_random_stream *stream, void *scr
 
 static void draw_normal(const void *law, spw_random_stream *stream, void *scratch, size_t tokens,
                         const spw_token_counts *out) {
-    spw_count_normal_sample(law, stream, scratch, tokens, out);
+    spw_count_normal_sample(law, stream, 1, scratch, tokens, out);
 }
 
 static void draw_exact(const void *law, spw_random_stream *stream, void *scratch, size_t tokens,
@@ -319,24 +319,24 @@ static void check_trace(void) {
     CHECK_OK(spw_trace_read_law(trace, 0, 1, (spw_expert_blocks){8, 64}, &law));
     void *scratch = calloc(1, 1 << 20);
     CHECK(spw_piece_law_bytes(law.law) < 1 << 20);
-    spw_piece_law_draw(law.law, scratch, TOKENS, TOKENS,
+    spw_piece_law_draw(law.law, scratch, &(uint64_t){TOKENS}, 1, TOKENS,
                        &(spw_token_counts){wide.expert, wide.rank, wide.node, 1});
     uint64_t choices = 0; /* another number of tokens, by the same scratch */
-    spw_piece_law_draw(law.law, scratch, 0, 2 * TOKENS,
+    spw_piece_law_draw(law.law, scratch, &(uint64_t){0}, 1, 2 * TOKENS,
                        &(spw_token_counts){again.expert, again.rank, again.node, 1});
     for (size_t x = 0; x < 128; x++) choices += again.expert[x];
     CHECK(choices == 2 * TOKENS * 8);
     CHECK_OK(spw_trace_read_tree(trace, 0, 1, &tree));
     CHECK_OK(spw_count_normal_create(tree, &normal));
     CHECK(spw_count_normal_serves(normal, TOKENS) && !spw_count_normal_serves(normal, 64));
-    memset(scratch, 0, 1 << 20);                          /* the next law's */
+    spw_count_normal_begin(scratch);                      /* the next law's */
     spw_random_stream_init(&stream, 9, 12, 0, 1, TOKENS); /* as made_trace.c does */
-    spw_count_normal_sample(normal, &stream, scratch, TOKENS,
+    spw_count_normal_sample(normal, &stream, 1, scratch, TOKENS,
                             &(spw_token_counts){again.expert, again.rank, again.node, 1});
     CHECK(memcmp(&wide, &again, sizeof wide) == 0);
     CHECK_OK(spw_trace_read_law(trace, 0, 1, (spw_expert_blocks){32, 128}, &law));
-    memset(scratch, 0, 1 << 20);
-    spw_piece_law_draw(law.law, scratch, TOKENS, TOKENS,
+    spw_piece_law_begin(law.law, scratch);
+    spw_piece_law_draw(law.law, scratch, &(uint64_t){TOKENS}, 1, TOKENS,
                        &(spw_token_counts){narrow.expert, narrow.rank, narrow.node, 1});
     CHECK(memcmp(wide.expert, narrow.expert, sizeof wide.expert) == 0);
     CHECK(narrow.node[0] == TOKENS);
@@ -345,8 +345,41 @@ static void check_trace(void) {
     spw_trace_close(trace);
 }
 
+/* Side by side, in whole groups and in what is left of one, pieces are drawn as alone, of whatever was drawn before. */
+static void check_side_by_side(void) {
+    enum { AT_ONCE = 2 * SPW_COUNT_NORMAL_LANES + 3 };
+    static counts together[AT_ONCE], alone;
+    const job j = {"reference:groups=8,kept=4", 256, 8, 64, 8, 4096};
+    spw_count_tree *tree = tree_of(&j, 1);
+    spw_count_normal *normal = NULL;
+    CHECK_OK(spw_count_normal_create(tree, &normal));
+    void *scratch = malloc(spw_count_normal_bytes(normal)), *other = malloc(spw_count_normal_bytes(normal));
+    spw_count_normal_begin(scratch), spw_count_normal_begin(other);
+    for (size_t pieces = 1; pieces <= AT_ONCE; pieces++) {
+        spw_random_stream stream[AT_ONCE];
+        spw_token_counts out[AT_ONCE];
+        for (size_t i = 0; i < pieces; i++) {
+            spw_random_stream_init(&stream[i], 5, i, 0, 0, pieces);
+            out[i] = (spw_token_counts){together[i].expert, together[i].rank, together[i].node, 1};
+        }
+        spw_count_normal_sample(normal, stream, pieces, scratch, j.tokens, out);
+        for (size_t i = 0; i < pieces; i++) {
+            spw_random_stream one;
+            spw_random_stream_init(&one, 5, i, 0, 0, pieces);
+            draw_normal(normal, &one, other, j.tokens,
+                        &(spw_token_counts){alone.expert, alone.rank, alone.node, 1});
+            check_possible(&j, &together[i]);
+            CHECK(memcmp(&together[i], &alone, sizeof alone) == 0 && stream[i].state == one.state);
+        }
+    }
+    free(scratch), free(other);
+    spw_count_normal_destroy(normal);
+    spw_count_tree_destroy(tree);
+}
+
 int main(void) {
     check_normal_numbers();
+    check_side_by_side();
     check_trace();
     check_moments();
     check_pairs();

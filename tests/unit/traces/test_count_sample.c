@@ -246,7 +246,7 @@ static void compare(const job *j, uint64_t seed, agreement *all) {
     void *scratch = calloc(1, spw_piece_law_bytes(law.law));
     const spw_token_counts out = {row, row + j->experts, row + j->experts + j->ranks, 1};
     for (size_t p = 0; p < PIECES; p++) {
-        spw_piece_law_draw(law.law, scratch, p * TOKENS, TOKENS, &out);
+        spw_piece_law_draw(law.law, scratch, &(uint64_t){p * TOKENS}, 1, TOKENS, &out);
         note_piece(j, row, drawn);
         count_piece(j, &record, p * TOKENS, row);
         note_piece(j, row, counted);
@@ -330,12 +330,15 @@ static void check_repeats(void) {
     CHECK_OK(spw_trace_read_law(trace, 1, 1, (spw_expert_blocks){8, 64}, &law));
     void *scratch = calloc(1, 1 << 20);
     CHECK(spw_piece_law_bytes(law.law) < 1 << 20);
-    spw_piece_law_draw(law.law, scratch, 64, 64, &(spw_token_counts){wide, wide + 128, wide + 144, 1});
-    spw_piece_law_draw(law.law, scratch, 128, 64, &(spw_token_counts){again, again + 128, again + 144, 1});
+    spw_piece_law_draw(law.law, scratch, &(uint64_t){64}, 1, 64,
+                       &(spw_token_counts){wide, wide + 128, wide + 144, 1});
+    spw_piece_law_draw(law.law, scratch, &(uint64_t){128}, 1, 64,
+                       &(spw_token_counts){again, again + 128, again + 144, 1});
     CHECK(memcmp(wide, again, sizeof wide) != 0);
     CHECK_OK(spw_trace_read_law(trace, 0, 0, (spw_expert_blocks){8, 64}, &law));
     CHECK_OK(spw_trace_read_law(trace, 1, 1, (spw_expert_blocks){32, 128}, &law));
-    spw_piece_law_draw(law.law, scratch, 64, 64, &(spw_token_counts){narrow, narrow + 128, narrow + 132, 1});
+    spw_piece_law_draw(law.law, scratch, &(uint64_t){64}, 1, 64,
+                       &(spw_token_counts){narrow, narrow + 128, narrow + 132, 1});
     CHECK(memcmp(wide, narrow, 128 * sizeof *wide) == 0);
     free(scratch);
     spw_trace_close(trace);
