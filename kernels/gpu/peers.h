@@ -16,7 +16,7 @@ typedef struct spw_control {
     /* [rank] the epoch that it has come to: at the beginning, at the end, with its expert_count; [destination] with this
      * rank's own places */
     unsigned ready[SPW_WORLD_RANKS], done[SPW_WORLD_RANKS], counted[SPW_WORLD_RANKS], placed[SPW_WORLD_RANKS];
-    unsigned finished, taken[2]; /* blocks of the running kernel; parts of its works, beyond each wave's first */
+    unsigned finished, taken[2]; /* blocks of the kernel; parts of its works, beyond each wave's first */
     int late, stale;             /* 1 + a rank that never came; 1 + a token whose row was another's */
 } spw_control;
 

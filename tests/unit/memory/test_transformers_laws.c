@@ -311,6 +311,29 @@ typedef struct asked {
     bool wide;
 } asked;
 
+/* Under DDP every GPU has all, with adapters or without; fp32 weights stay a sum of components. */
+static void check_replicas(const char *rank, const char *precision, bool listed) {
+    static spw_job job;
+    const spw_job_override values[] = {{"model", "qwen3-30b-a3b", ""},
+                                       {"cluster", "h100-8x1", ""},
+                                       {"parallel.expert", "1", ""},
+                                       {"optimizer", "replicated", ""},
+                                       {"precision.weights", precision, ""},
+                                       {"precision.gradients", precision, ""},
+                                       {"precision.optimizer", precision, ""},
+                                       {"remat", "full", ""},
+                                       {"finetune.frozen", rank[0] != '0' ? "base" : "none", ""},
+                                       {"finetune.lora_rank", rank, ""}};
+    const spw_scheme scheme = scheme_of("transformers");
+    const char *why = NULL;
+    spw_transformers_shape s = {.tokens = 0};
+    CHECK_OK(spw_job_read_with(NULL, values, sizeof values / sizeof *values, &job));
+    const spw_point point = spw_point_of(&job, &scheme, 1);
+    CHECK(spw_transformers_is_listed(&point, &s, &why) == listed);
+    if (listed) CHECK(s.shards == 1 && s.summed == 8 && !s.wrapped && s.frozen == (rank[0] != '0'));
+    if (!listed) CHECK(why != NULL && strstr(why, "autocast") != NULL);
+}
+
 /* 6 sequences of 128 tokens in 2 micro-batches on 8 GPUs: every field of the shape, each from a key of its own. */
 static void check_job(const asked *a) {
     static spw_job job;
@@ -442,6 +465,9 @@ static void check_jobs(void) {
          true},
         {"qwen3-30b-a3b", "transformers", "bf16", "bf16", "full", "always", "16", SPW_HF_NORM_HEAD, false}};
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) check_job(&jobs[i]);
+    check_replicas("0", "bf16", true);
+    check_replicas("16", "bf16", true);
+    check_replicas("16", "fp32", false);
 }
 
 int main(void) {
