@@ -4,7 +4,7 @@
     python3 .ci/check_kernels.py [build/kernels] [--no-mca]
 
 A row is a kernel and a target: matrix instructions, vector and accumulation registers, LDS bytes, waves a SIMD that registers and LDS
-allow, scratch bytes, spilled registers. Scratch and spills must be 0, a matrix-core kernel must hold matrix instructions in
+allow, scratch bytes, spilled registers. Scratch must be 0 and spills what SPILLS_MOST says, a matrix-core kernel must hold matrix instructions in
 its innermost loop, and no access to memory may follow a write-back of the cache that is not waited for. Where llvm-mca is present, the last column is the share of that loop's cycles in which the matrix pipe is busy, by LLVM's static model
 (it knows the issue rates of the pipes, not the latency of memory). Needs llvm-22. Exit status 1: a check failed.
 """
@@ -28,6 +28,8 @@ MATRIX_BUSY_MIN = {"gfx942": 0.90, "gfx950": 0.90}
 MATRIX_BUSY_LESS = {("gfx950", "gemm_float8_mfma"): 0.89,
                     **{(target, f"gemm_float8_weights_{name}mfma"): 0.75 for target in ("gfx942", "gfx950")
                        for name in ("", "added_")}}
+# Scalars in the lanes of a vector register, not in memory: three works with their own pointers in one kernel, which moves rows. 0 elsewhere.
+SPILLS_MOST = {"exchange_return": 19}
 BRANCH = re.compile(r"^\s+(s_c?branch\S*)\s.*//\s*([0-9A-F]+):.*<(\S+?)(?:\+0x([0-9a-f]+))?>\s*$")
 INSTRUCTION = re.compile(r"^\s+(\S.*?)\s*//\s*([0-9A-F]+):")
 
@@ -147,8 +149,9 @@ def main():
                       + (f"  {busy:.1%}" if busy is not None else ""))
                 rows += 1
                 where = f"{target} {name}"
-                if scratch or spills:
-                    problems.append(f"{where}: {scratch} bytes of scratch, {spills} spilled registers; 0 would be right")
+                most = SPILLS_MOST.get(name, 0)
+                if scratch or spills > most or kernel.get(".vgpr_spill_count", 0):
+                    problems.append(f"{where}: {scratch} bytes of scratch, {spills} spilled registers; 0 and at most {most} would be right")
                 problems += [f"{where}: the write-back at 0x{at:x} is not waited for" for at in not_waited_for(listing[name])]
                 if "mfma" in name and not loop:
                     problems.append(f"{where}: no matrix instruction in a loop")
