@@ -38,19 +38,13 @@ spw_emulate_host() {
     done
 }
 
-spw_emulate_jax() {
+# Calls of Python by a library that is built for AMD. $1: jax or torch, then targets
+spw_emulate_python() {
+    calls=$1 && shift
     spw_emulate_absent && return 77
-    spw_jax_amd || return
+    "spw_${calls}_amd" || return
     for target in ${*:-gfx942 gfx950}; do
-        spw_emulate_program "$target" "${SPW_PYTHON:-python3}" kernels/emulate/emulate_jax.py "$SPW_KERNELS_BUILD/libspillway_jax_amd.so" || return 1
-    done
-}
-
-spw_emulate_torch() {
-    spw_emulate_absent && return 77
-    spw_torch_amd || return
-    for target in ${*:-gfx942 gfx950}; do
-        spw_emulate_program "$target" "${SPW_PYTHON:-python3}" kernels/emulate/emulate_torch.py "$SPW_KERNELS_BUILD/libspillway_torch_amd.so" || return 1
+        spw_emulate_program "$target" "${SPW_PYTHON:-python3}" "kernels/emulate/emulate_$calls.py" "$SPW_KERNELS_BUILD/libspillway_${calls}_amd.so" || return 1
     done
 }
 
@@ -91,8 +85,8 @@ spw_emulate() {
     case ${1:-} in
     --host) shift && spw_emulate_host "$@" ;;
     --host-check) spw_emulate_host_check ;;
-    --jax) shift && spw_emulate_jax "$@" ;;
-    --torch) shift && spw_emulate_torch "$@" ;;
+    --jax) shift && spw_emulate_python jax "$@" ;;
+    --torch) shift && spw_emulate_python torch "$@" ;;
     *)
         spw_emulate_absent && return 77
         spw_kernels_code_objects gfx942 gfx950 || return 1

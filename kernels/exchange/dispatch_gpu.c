@@ -68,6 +68,8 @@ static spw_status check_shape(const spw_world *world, spw_dispatch_shape s) {
     return SPW_OK;
 }
 
+static bool is_written_back(const spw_dispatch *d) { return d->variant->back != NULL && d->world->ranks > 1; }
+
 static size_t staged_rows(const spw_dispatch *d) { return (d->world->ranks - 1) * d->shape.tokens; }
 
 /* A row of a combine, with the numbers beside it. */
@@ -77,7 +79,7 @@ static spw_status create_stages(spw_dispatch *d) {
     const size_t flags = (size_t)spw_exchange_return_flags((int)d->shape.hidden);
     size_t bytes[2][SPW_WORLD_RANKS];
     spw_status status = SPW_OK;
-    if (d->variant->back == NULL || d->world->ranks == 1) return SPW_OK;
+    if (!is_written_back(d)) return SPW_OK;
     for (size_t r = 0; r < d->world->ranks; r++)
         bytes[0][r] = staged_rows(d) * returned_bytes(d),
         bytes[1][r] = staged_rows(d) * flags * sizeof(uint64_t);
@@ -278,12 +280,12 @@ static spw_reduce_gpu reduce_of(const spw_dispatch *d, size_t rank, spw_bf16 *y,
     return a;
 }
 
-static int launch_back(const spw_dispatch *d, size_t rank, const spw_reduce_gpu *add, int parts) {
-    const spw_peers peers = spw_world_peers(d->world, rank);
+static int launch_back(const spw_dispatch *d, size_t rank, const spw_reduce_gpu *add, const spw_peers *peers,
+                       int parts) {
     spw_return_gpu a = {
         .add = *add, .handle = d->handle[rank], .parts = parts, .staged_rows = (int)staged_rows(d)};
     for (size_t r = 0; r < d->world->ranks; r++) a.staged[r] = d->staged[r], a.arrived[r] = d->arrived[r];
-    return d->variant->back(&a, &peers, d->world->stream[rank]);
+    return d->variant->back(&a, peers, d->world->stream[rank]);
 }
 
 /* parts: of spw_return_gpu, 0 for a variant without. */
@@ -294,7 +296,7 @@ static spw_status combine(spw_dispatch *d, spw_bf16 *const *y, float *const *sid
         const spw_reduce_gpu a = reduce_of(d, r, y[r], side == NULL ? NULL : side[r], (int)counter);
         const spw_peers peers = spw_world_peers(d->world, r);
         SPW_TRY(spw_world_use(d->world, r));
-        SPW_TRY_GPU(parts != 0 ? launch_back(d, r, &a, parts)
+        SPW_TRY_GPU(parts != 0 ? launch_back(d, r, &a, &peers, parts)
                                : d->variant->reduce(&a, &peers, d->world->stream[r]),
                     d->variant->name);
     }
@@ -306,7 +308,7 @@ cleanup:
 spw_status spw_dispatch_combine(spw_dispatch *d, spw_bf16 *const *y, float *const *side,
                                 spw_dispatch_counter counter) {
     d->world->epoch++;
-    if (d->variant->back == NULL || d->world->ranks == 1) return combine(d, y, side, counter, 0);
+    if (!is_written_back(d)) return combine(d, y, side, counter, 0);
     if (d->world->wait) return combine(d, y, side, counter, SPW_RETURN_SEND | SPW_RETURN_ADD);
     const spw_status status = combine(d, y, side, counter, SPW_RETURN_SEND);
     return status == SPW_OK ? combine(d, y, side, counter, SPW_RETURN_ADD) : status;
