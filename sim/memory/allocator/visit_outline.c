@@ -7,19 +7,27 @@
 
 static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
 
+/* Behind the deaths that follow step i, among which is its own; i: that is not there. */
+static size_t end_of_passing(const spw_visit_step *step, size_t i, size_t end) {
+    bool dies = false;
+    size_t at = i + 1;
+    for (; at < end && step[at].kind == SPW_STEP_DEATH && !dies; at++) dies = step[at].place == step[i].place;
+    return dies ? at : i;
+}
+
 /* Of a part whose steps are there. */
 static void add_few(spw_visit_forms *all, spw_visit_part *part) {
     const spw_visit_step *step = all->step + part->step;
-    size_t end = part->steps;
+    size_t end = part->steps, own_death = SIZE_MAX;
     while (end > 0 && step[end - 1].kind == SPW_STEP_DEATH) end--;
     for (size_t i = 0; i < end; i++) {
+        if (i == own_death) continue;
         spw_visit_step *few = &all->step[all->steps++];
         *few = step[i];
         if (few->kind == SPW_STEP_DEATH) continue;
-        const bool dies =
-            i + 1 < end && step[i + 1].kind == SPW_STEP_DEATH && step[i + 1].place == few->place;
-        if (dies || i + 1 == end) few->kind = SPW_STEP_PASSES;
-        i += dies;
+        const size_t dead = end_of_passing(step, i, end);
+        if (dead > i) own_death = dead - 1;
+        if (dead > i || i + 1 == end) few->kind = SPW_STEP_PASSES;
     }
     part->few = all->steps - part->step - part->steps;
 }
@@ -40,6 +48,16 @@ static void find_needs(const spw_visit_step *step, size_t steps, size_t sizes, s
     }
 }
 
+static void find_turns(const spw_visit_step *few, spw_visit_part *part) {
+    size_t births = 0;
+    part->first_stays = part->few > 0 && few->kind == SPW_STEP_BIRTH;
+    for (size_t i = 0; i < part->few; i++) {
+        births += few[i].kind != SPW_STEP_DEATH;
+        if (few[i].kind == SPW_STEP_DEATH && few[i].place == few->place) part->first_stays = false;
+    }
+    part->reuses = 2 * births > 3 * part->most_live;
+}
+
 /* Of a part whose few steps are there. The last quarter of them is late: behind a death most of what it takes to follow all is done, and
  * what it needs is there in nearly all cases. */
 static void find_late(const spw_visit_forms *all, spw_visit_part *part) {
@@ -47,6 +65,7 @@ static void find_late(const spw_visit_forms *all, spw_visit_part *part) {
     size_t at = part->few - part->few / 4;
     while (at > 0 && at < part->few && few[at - 1].kind != SPW_STEP_DEATH) at++;
     part->begin_late = at;
+    find_turns(few, part);
     find_needs(few, part->few, part->sizes, &part->all);
     find_needs(few + at, part->few - at, part->sizes, &part->late);
 }

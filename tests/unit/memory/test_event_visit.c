@@ -298,48 +298,6 @@ static void check_forms(void) {
     spw_event_list_destroy(&list);
 }
 
-/* A visit of large requests alone, on free segments of which it needs nearly all. */
-static void check_full(uint64_t seed, uint8_t streams) {
-    enum { SEGMENTS = 6, TENSORS = 24 };
-    const spw_allocator_settings settings = {.addresses_fall = seed % 2 == 0};
-    spw_allocator *allocator[2] = {NULL, NULL};
-    spw_allocation live[2][SLOTS], segment[SEGMENTS];
-    spw_event_list list = {.events = 0};
-    spw_list_replay replay[2];
-    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-    uint32_t there[TENSORS];
-    size_t count = 0;
-    for (uint32_t born = 0; born < TENSORS || count > 0;) {
-        if (born < TENSORS && (count == 0 || (count < 8 && next_random(&state) % 3 > 0))) {
-            add_beside(&list, born, (2 + next_random(&state) % 12) * 2 * MIB, (uint8_t)(born % streams));
-            there[count++] = born++;
-        } else {
-            const size_t which = next_random(&state) % count;
-            add(&list, there[which], 0, false, false);
-            there[which] = there[--count];
-        }
-    }
-    CHECK_OK(spw_event_list_find_visits(&list, NULL, 0));
-    CHECK_OK(spw_event_list_outline(&list));
-    CHECK(list.visits >= 1);
-    for (int k = 0; k < 2; k++) {
-        uint64_t sizes = seed;
-        for (size_t i = 0; i < SLOTS; i++) live[k][i].block = SPW_ALLOCATION_EMPTY;
-        CHECK_OK(spw_allocator_create(&settings, &allocator[k]));
-        for (size_t i = 0; i < SEGMENTS; i++)
-            CHECK_OK(spw_allocator_allocate(allocator[k], i % streams,
-                                            (10 + next_random(&sizes) % 16) * 2 * MIB, &segment[i]));
-        for (size_t i = 0; i < SEGMENTS; i++) CHECK_OK(spw_allocator_free(allocator[k], segment[i]));
-    }
-    CHECK_OK(spw_event_list_replay(&list, allocator[0], live[0], &replay[0]));
-    CHECK_OK(spw_event_list_replay_cycles(&list, allocator[1], live[1], SLOTS, 0, &replay[1]));
-    CHECK(same_stats(&replay[0].after, &replay[1].after));
-    CHECK(spw_allocator_state(allocator[0], live[0], SLOTS) ==
-          spw_allocator_state(allocator[1], live[1], SLOTS));
-    spw_event_list_destroy(&list);
-    for (int k = 0; k < 2; k++) spw_allocator_destroy(allocator[k]);
-}
-
 /* What is free on one stream serves no other, however much it is. */
 static void check_streams(void) {
     const spw_allocator_settings settings = {.device_bytes = 0};
@@ -484,7 +442,6 @@ int main(void) {
     check_streams();
     check_sums(2, 40 * MIB);
     check_sums(3, 52 * MIB);
-    for (uint64_t seed = 1; seed <= 2000; seed++) check_full(seed, seed % 5 == 0 ? 2 : 1);
     for (uint64_t seed = 1; seed <= 40; seed++) check_own(seed);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         for (uint64_t seed = 1; seed <= 12; seed++) check_same(&settings[i], seed, seed % 2 == 0);
