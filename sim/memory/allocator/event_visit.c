@@ -294,84 +294,39 @@ static bool fits_late(const visit *v, const room_bits *rooms, const spw_visit_pa
     return true;
 }
 
-/* What is counted of rooms, by the sizes of a part: there is room for a size, and not for a larger one. */
-typedef struct counted {
-    uint64_t bytes[SPW_VISIT_SIZES]; /* of the sizes, falling */
-    uint16_t rooms[SPW_VISIT_SIZES];
-    uint32_t some; /* a bit for each size of which there are any */
-    size_t sizes;
-} counted;
-
-static inline void count_room(size_t size, counted *c) {
-    c->rooms[size]++;
-    c->some |= UINT32_C(1) << size;
-}
-
-/* false: they do not fall any more. */
-static bool begin_counting(const place *at, const spw_visit_part *of, counted *c) {
+/* Are the sizes in the order that they had when the plan was made? */
+static bool are_falling(const place *at, const spw_visit_part *of) {
     bool fall = true;
-    c->some = 0;
-    c->sizes = of->sizes;
-    for (size_t k = 0; k < of->sizes; k++) {
-        c->bytes[k] = bytes_of(at, of, k);
-        c->rooms[k] = 0;
-        fall = fall && (k == 0 || c->bytes[k] <= c->bytes[k - 1]);
-    }
+    for (size_t k = 1; k < of->sizes && fall; k++) fall = bytes_of(at, of, k) <= bytes_of(at, of, k - 1);
     return fall;
 }
 
-/* Blocks but one, so many of the largest. */
-static void count_blocks(const spw_allocator *a, uint32_t pool, int32_t but, size_t most, counted *c) {
-    size_t k = 0;
-    for (int32_t i = a->pool[pool].last; i != SPW_NO_BLOCK && most > 0; i = a->block[i].smaller) {
-        while (k < c->sizes && a->block[i].bytes < c->bytes[k]) k++;
-        if (k == c->sizes) return;
-        if (i == but) continue;
-        count_room(k, c);
-        most--;
-    }
-}
-
-/* Is there something to strike out for every birth? */
-static bool strike_out(const spw_visit_step *step, const spw_visit_step *end, counted *c) {
-    for (; step != end; step++) {
-        const uint32_t bit = UINT32_C(1) << step->size;
-        if (step->kind == SPW_STEP_DEATH) {
-            count_room(step->size, c);
-            continue;
-        }
-        const uint32_t rooms = c->some & (2 * bit - 1);
-        if (rooms == 0) return false;
-        if (step->kind == SPW_STEP_PASSES) continue;
-        const size_t smallest = 31 - (size_t)__builtin_clz(rooms);
-        if (--c->rooms[smallest] == 0) c->some ^= UINT32_C(1) << smallest;
-    }
-    return true;
-}
-
-/* The same with deaths: each birth strikes out the smallest of what is counted that is large enough for it, and each death counts its bytes
- * again. At any time each block holds, at most, one of what is counted, or is in reserve, or of the tensors that have nothing in reserve.
- * For a birth takes the smallest room of all. What was counted there, or in reserve, is from now on where the struck one was, which is as
- * large. If nothing was, the place of the struck one is in reserve for the tensor, and counts when it dies. Where a tensor without reserve
- * dies, nothing else of its block counts, which has room for its bytes. A first birth that stays takes the smallest block of all, and what
- * it leaves of that is as good as a block (what is not cut off is less than any request). */
+/* The same with deaths, of which the needs make use (find_turns() in visit_outline.c). What the first birth takes is known where it stays,
+ * and what it leaves of that is as good as a block (what is not cut off is less than any request). */
 static bool fits_in_turn(const spw_allocator *a, uint8_t pool, const place *at, const spw_visit_part *of) {
-    const spw_visit_step *step = at->forms->step + of->step + of->steps, *end = step + of->few;
-    int32_t taken = SPW_NO_BLOCK;
-    counted c;
-    if (!begin_counting(at, of, &c)) return false;
+    const spw_visit_need *need = of->turns.need, *end = need + of->turns.needs;
+    const spw_block *all = a->block;
+    uint64_t rest = 0;
+    int32_t block = a->pool[pool].last, taken = SPW_NO_BLOCK;
+    size_t there = 0;
     if (of->first_stays) {
-        const uint64_t bytes = c.bytes[step->size];
+        const uint64_t bytes = bytes_of(at, of, at->forms->step[of->step + of->steps].size);
         taken = first_of(a, pool, bytes, SPW_NO_BLOCK);
         if (taken == SPW_NO_BLOCK) return false;
-        const uint64_t rest = a->block[taken].bytes - bytes;
-        size_t k = 0;
-        while (k < of->sizes && rest < c.bytes[k]) k++;
-        if (k < of->sizes) count_room(k, &c);
-        step++;
+        rest = all[taken].bytes - bytes;
     }
-    count_blocks(a, pool, taken, of->most_live, &c);
-    return strike_out(step, end, &c);
+    for (; need != end; need++) {
+        const uint64_t bytes = bytes_of(at, of, need->size);
+        if (rest >= bytes) {
+            there++;
+            rest = 0;
+        }
+        for (; there < need->births; there++, block = all[block].smaller) {
+            if (block == taken && block != SPW_NO_BLOCK) block = all[block].smaller;
+            if (block == SPW_NO_BLOCK || all[block].bytes < bytes) return false;
+        }
+    }
+    return are_falling(at, of);
 }
 
 /* --- One after the other --- */
@@ -397,9 +352,8 @@ static bool finds_room(spw_allocator *a, const place *at, const spw_visit_part *
     room_bits there = {0, 0};
     if (of->sizes == 0) return true;
     const uint8_t pool = at->size[of->size[0]].pool;
-    if (fits_by_count(a, pool, at, of)) return true;
+    if (fits_in_turn(a, pool, at, of) || fits_by_count(a, pool, at, of)) return true;
     begin_pool(a, pool, &v);
-    if (of->reuses && fits_in_turn(a, pool, at, of)) return true;
     (void)find_requests(a, at, of, request_of, &v);
     if (!find_room(&v, step, late, request_of, &there)) return false;
     return fits_late(&v, &there, of, request_of) || find_room(&v, late, step + of->few, request_of, &there);

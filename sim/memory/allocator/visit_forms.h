@@ -55,9 +55,9 @@ typedef struct spw_visit_part {
     size_t
         few; /* behind these: those that tell whether all of it finds room. Births that die at once, or are the last, pass: where
                    they stand is of no account */
-    bool first_stays;  /* the first of the few is a birth without a death among them */
-    bool reuses;       /* far more of the few are births than live at once: deaths make room for them */
-    size_t begin_late; /* among the few */
+    bool first_stays;          /* the first of the few is a birth without a death among them; */
+    spw_visit_needs turns;     /* then, of the others; else of all; in which deaths make room */
+    size_t begin_late;         /* among the few */
     spw_visit_needs all, late; /* of the few; of those from there on */
     size_t most_live;          /* at once */
     size_t sizes;

@@ -48,14 +48,44 @@ static void find_needs(const spw_visit_step *step, size_t steps, size_t sizes, s
     }
 }
 
+/* Rooms of each size, and those that had to be there from the beginning. */
+typedef struct rooms {
+    uint16_t there[SPW_VISIT_SIZES], needed[SPW_VISIT_SIZES];
+} rooms;
+
+/* The smallest room of that size or of a larger one, which is to be there. */
+static size_t room_for(size_t size, rooms *r) {
+    for (size_t k = size + 1; k-- > 0;)
+        if (r->there[k] > 0) return k;
+    r->needed[size]++;
+    r->there[size]++;
+    return size;
+}
+
+/* What births need where deaths make room: each strikes out the smallest of the rooms that is large enough for it, and each death gives a
+ * room of its bytes. If the blocks are these rooms, or larger and more, all find room, whatever the allocator does. For let each block hold
+ * one room, or one in reserve, or one tensor that has none in reserve, at most. A birth takes the smallest free part that there is. What
+ * stood there is from now on where the struck room was, which is as large. If nothing stood there, that place is in reserve for the tensor,
+ * and a room when it dies. Where a tensor without reserve dies, no room is in its block, which has one for it now. */
 static void find_turns(const spw_visit_step *few, spw_visit_part *part) {
-    size_t births = 0;
+    rooms r = {{0}, {0}};
+    uint16_t sum = 0;
     part->first_stays = part->few > 0 && few->kind == SPW_STEP_BIRTH;
-    for (size_t i = 0; i < part->few; i++) {
-        births += few[i].kind != SPW_STEP_DEATH;
+    for (size_t i = 1; i < part->few; i++)
         if (few[i].kind == SPW_STEP_DEATH && few[i].place == few->place) part->first_stays = false;
+    for (size_t i = part->first_stays ? 1 : 0; i < part->few; i++) {
+        const size_t size = few[i].size;
+        if (few[i].kind == SPW_STEP_DEATH)
+            r.there[size]++;
+        else if (few[i].kind == SPW_STEP_PASSES)
+            (void)room_for(size, &r);
+        else
+            r.there[room_for(size, &r)]--;
     }
-    part->reuses = 2 * births > 3 * part->most_live;
+    for (size_t k = 0; k < part->sizes; k++) {
+        sum = (uint16_t)(sum + r.needed[k]);
+        if (r.needed[k] > 0) part->turns.need[part->turns.needs++] = (spw_visit_need){sum, (uint8_t)k};
+    }
 }
 
 /* Of a part whose few steps are there. The last quarter of them is late: behind a death most of what it takes to follow all is done, and
