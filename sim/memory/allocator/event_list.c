@@ -30,6 +30,62 @@ spw_status spw_event_list_mark(spw_event_list *list) {
     return SPW_OK;
 }
 
+spw_status spw_event_list_repeat(spw_event_list *list, size_t begin, size_t end,
+                                 const spw_list_shift *shift) {
+    const size_t events = end - begin;
+    spw_status status = SPW_OK;
+    while (list->capacity - list->events < events) SPW_TRY(spw_event_list_grow(list));
+    SPW_TRY(SPW_GROW(list->repeats, list->repeats + 1, &list->repeat_room, &list->repeat));
+    list->repeat[list->repeats++] = (spw_list_repeat){list->events, events, begin};
+    spw_memory_event *to = list->event + list->events;
+    for (size_t i = 0; i < events; i++) {
+        to[i] = list->event[begin + i];
+        to[i].slot += to[i].slot >= shift->from ? shift->slots : 0;
+        to[i].layer = shift->layer;
+        to[i].micro_batch = shift->micro_batch;
+    }
+    list->events += events;
+
+cleanup:
+    return status;
+}
+
+/* Those of no visit; the others are asked for one by one. */
+static void copy_outside(const spw_event_list *from, spw_event_list *to) {
+    size_t begin = 0;
+    for (size_t v = 0; v <= from->visits; v++) {
+        const size_t end = v < from->visits ? from->visit[v].begin : from->events;
+        for (size_t i = begin; i < end; i++) to->event[i] = from->event[i];
+        if (v == from->visits) break;
+        begin = from->visit[v].end;
+        to->visit[v].spread = false;
+    }
+    to->from = from->from != NULL ? from->from : from->event;
+}
+
+static spw_status copy_visits(const spw_event_list *from, spw_event_list *to) {
+    spw_status status = SPW_OK;
+    if (from->visits > 0) {
+        SPW_TRY(SPW_RESIZE(from->visits, &to->visit));
+        memcpy(to->visit, from->visit, from->visits * sizeof *to->visit);
+        SPW_TRY(spw_visit_forms_copy(from->forms, &to->forms));
+        to->visits = to->visit_room = from->visits;
+    }
+    if (!from->counted) return SPW_OK;
+    if (from->owns > 0) {
+        SPW_TRY(SPW_RESIZE(from->owns, &to->own));
+        memcpy(to->own, from->own, from->owns * sizeof *to->own);
+        to->owns = to->own_room = from->owns;
+    }
+    SPW_TRY(SPW_ALLOC(from->marks, &to->shape));
+    if (from->marks > 0) memcpy(to->shape, from->shape, from->marks * sizeof *to->shape);
+    to->counted = true;
+    to->outside = from->outside;
+
+cleanup:
+    return status;
+}
+
 /* In the room that is there, where it suffices. */
 spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
     spw_status status = SPW_OK;
@@ -41,20 +97,11 @@ spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
         to->mark_capacity = from->marks;
     }
     spw_event_list_clear(to);
-    if (from->visits > 0) {
-        SPW_TRY(SPW_GROW(0, from->visits, &to->visit_room, &to->visit));
-        memcpy(to->visit, from->visit, from->visits * sizeof *to->visit);
-        SPW_TRY(spw_visit_forms_copy(from->forms, &to->forms));
-        to->visits = from->visits;
-    }
-    if (from->own != NULL) {
-        SPW_TRY(SPW_GROW(0, from->owns, &to->own_room, &to->own));
-        memcpy(to->own, from->own, from->owns * sizeof *to->own);
-        to->owns = from->owns;
-        SPW_TRY(SPW_ALLOC(from->marks, &to->shape));
-        if (from->marks > 0) memcpy(to->shape, from->shape, from->marks * sizeof *to->shape);
-    }
-    if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
+    SPW_TRY(copy_visits(from, to));
+    if (from->counted)
+        copy_outside(from, to);
+    else if (from->events > 0)
+        memcpy(to->event, from->event, from->events * sizeof *to->event);
     if (from->marks > 0) memcpy(to->mark, from->mark, from->marks * sizeof *to->mark);
     to->events = from->events;
     to->marks = from->marks;
@@ -82,7 +129,7 @@ static void forget_again(spw_event_list *list) {
 }
 
 void spw_event_list_clear(spw_event_list *list) {
-    list->events = list->marks = 0;
+    list->events = list->marks = list->repeats = 0;
     forget_again(list);
     spw_event_list_forget_visits(list);
 }
@@ -91,13 +138,10 @@ void spw_event_list_destroy(spw_event_list *list) {
     spw_free(list->event);
     spw_free(list->mark);
     spw_free(list->again);
+    spw_free(list->repeat);
     spw_event_list_forget_visits(list);
     spw_free(list->fits);
     *list = (spw_event_list){.events = 0};
-}
-
-static int64_t change_of(const spw_memory_event *event) {
-    return event->born ? (int64_t)event->bytes : -(int64_t)event->bytes;
 }
 
 spw_list_peak spw_event_list_peak(const spw_event_list *list) {
@@ -105,7 +149,7 @@ spw_list_peak spw_event_list_peak(const spw_event_list *list) {
     int64_t live = 0;
     for (size_t i = 0; i < list->events; i++) {
         const spw_memory_event *event = &list->event[i];
-        live += change_of(event);
+        live += spw_event_change(event);
         int64_t *most = event->backward ? &peak.backward_bytes : &peak.forward_bytes;
         if (live > *most) *most = live;
         if (!event->backward) peak.after_forward_bytes = live;
@@ -117,49 +161,12 @@ spw_list_peak spw_event_list_peak(const spw_event_list *list) {
     return peak;
 }
 
-static void raise_top(spw_list_top *top, int64_t bytes, size_t event) {
-    if (bytes > top->bytes) *top = (spw_list_top){bytes, event};
-}
-
-/* Of a top that a visit reaches, of which the first event is known: where in it. */
-static void find_top(const spw_event_list *list, spw_list_top *top) {
-    const spw_event_visit *v = list->visit;
-    int64_t live = 0;
-    while (v < list->visit + list->visits && v->begin < top->event) v++;
-    if (v == list->visit + list->visits || v->begin != top->event) return;
-    spw_event_visit_spread(list, (size_t)(v - list->visit));
-    for (size_t i = v->begin; live < (int64_t)v->requested; i++) {
-        live += change_of(&list->event[i]);
-        top->event = i;
-    }
-}
-
-/* A visit leaves as much as it found. */
-spw_list_tops spw_event_list_tops(const spw_event_list *list) {
-    spw_list_tops tops = {{0, SIZE_MAX}, {0, SIZE_MAX}};
-    int64_t live = 0,
-            earlier = 0; /* earlier: of `live`, taken away by deaths that the first step does not have */
-    size_t visit = 0;
-    for (size_t i = 0; i < list->events;) {
-        const bool in_visit = visit < list->visits && list->visit[visit].begin == i;
-        const spw_event_visit *v = in_visit ? &list->visit[visit++] : NULL;
-        const int64_t top = v != NULL ? (int64_t)v->requested : 0;
-        if (v == NULL) live += change_of(&list->event[i]);
-        if (v == NULL && list->event[i].earlier) earlier -= change_of(&list->event[i]);
-        raise_top(&tops.first, live + earlier + top, i);
-        raise_top(&tops.later, live + top, i);
-        i = v != NULL ? v->end : i + 1;
-    }
-    find_top(list, &tops.first);
-    find_top(list, &tops.later);
-    return tops;
-}
-
 void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
                               int64_t bytes[SPW_TENSOR_KINDS]) {
     memset(bytes, 0, SPW_TENSOR_KINDS * sizeof *bytes);
     if (peak->peak_event == SIZE_MAX) return;
-    for (size_t i = 0; i <= peak->peak_event; i++) bytes[list->event[i].kind] += change_of(&list->event[i]);
+    for (size_t i = 0; i <= peak->peak_event; i++)
+        bytes[list->event[i].kind] += spw_event_change(&list->event[i]);
 }
 
 /* --- Through the allocator --- */
@@ -214,20 +221,27 @@ static uint64_t add_number(uint64_t number, uint64_t bytes, uint64_t rest) {
     return (number + (bytes ^ bytes >> 29) + rest * UINT64_C(0xd1b54a32d192ed03)) * UINT64_C(0x100000001b3);
 }
 
-/* Of what changes behind a mark, all of it where nothing else is known; behind the last one, too. */
-static size_t begin_of(const spw_event_list *list, size_t mark) {
-    if (list->own == NULL) return mark < list->marks ? list->mark[mark] : list->events;
-    return mark < list->marks ? list->shape[mark].own : list->owns;
+/* What is behind a mark, up to the next one, where bytes change by laws. */
+static uint64_t number_counted(const spw_event_list *list, size_t mark, size_t step) {
+    const spw_mark_shape *shape = &list->shape[mark],
+                         end = mark + 1 < list->marks ? shape[1]
+                                                      : (spw_mark_shape){0, list->visits, list->owns};
+    uint64_t number = shape->number;
+    for (size_t v = shape->visit; v < end.visit; v++)
+        for (size_t r = 0; r < SPW_CELL_COUNTS && list->forms->form[list->visit[v].form].changings > 0; r++)
+            number = add_number(number, list->visit[v].count[r], r);
+    for (size_t i = shape->own; i < end.own; i += step)
+        number = add_number(number, list->event[list->own[i].event].bytes, 0);
+    return number;
 }
 
-/* A number of what is behind a mark: of its events, or of its own ones and of what does not change, of every `step`th. The factors are
- * odd; only the sum waits for the event before. */
+/* A number of what is behind a mark: of its events, or of what changes and of what does not, of every `step`th. The factors are odd; only
+ * the sum waits for the event before. */
 static uint64_t number_behind(const spw_event_list *list, size_t mark, size_t step) {
-    const size_t begin = begin_of(list, mark), end = begin_of(list, mark + 1);
-    uint64_t number = list->own != NULL ? list->shape[mark].number : end - begin;
-    for (size_t i = begin; i < end && list->own != NULL; i += step)
-        number = add_number(number, list->own[i].bytes, 0);
-    for (size_t i = begin; i < end && list->own == NULL; i += step) {
+    if (list->counted) return number_counted(list, mark, step);
+    const size_t begin = list->mark[mark], end = mark + 1 < list->marks ? list->mark[mark + 1] : list->events;
+    uint64_t number = end - begin;
+    for (size_t i = begin; i < end; i += step) {
         const spw_memory_event *e = &list->event[i];
         number = add_number(number, e->bytes, (uint64_t)e->slot << 1 | e->born);
     }

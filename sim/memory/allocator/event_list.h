@@ -29,18 +29,31 @@ typedef struct spw_memory_event {
     uint32_t micro_batch; /* of the pass; 0 where there is one */
 } spw_memory_event;
 
-/* An event whose bytes change: of no visit, or the first of a size of one. */
+/* A cell is a layer in a micro-batch, which has so many counts of something: of rows, say. */
+enum { SPW_CELL_COUNTS = 3, SPW_NO_COUNT = SPW_CELL_COUNTS };
+
+/* Bytes that change: so many for each of a count of the event's cell. Of SPW_NO_COUNT they do not. */
+typedef struct spw_size_law {
+    uint64_t unit;
+    uint8_t count;
+} spw_size_law;
+
+/* An event of no visit whose bytes change. */
 typedef struct spw_own_event {
-    uint64_t bytes;
     uint32_t event, micro_batch;
     uint16_t kind, layer;
 } spw_own_event;
 
 /* What is behind a mark, up to the next one. */
 typedef struct spw_mark_shape {
-    uint64_t number; /* of what does not change */
-    size_t own;      /* the first of its events among those whose bytes change */
+    uint64_t number;   /* of what does not change */
+    size_t visit, own; /* the first of its visits, and of its own events */
 } spw_mark_shape;
+
+/* Events that repeat those from `of` on: which are born and die together is the same. */
+typedef struct spw_list_repeat {
+    size_t begin, events, of;
+} spw_list_repeat;
 
 /* Births of a visit, in bytes as the allocator rounds them. */
 typedef struct spw_visit_sum {
@@ -61,16 +74,29 @@ typedef struct spw_event_visit {
     uint32_t begin, end;
     uint16_t form; /* visit_forms.h */
     bool backward; /* all of it */
+    uint16_t layer;
+    uint32_t micro_batch;            /* the cell of what changes in it, */
+    uint64_t count[SPW_CELL_COUNTS]; /* which has so many */
+    int64_t first, later;            /* live before it, in the first step and in a later one */
     /* by spw_event_list_outline(): */
-    bool outlined;                /* false: it is replayed event by event */
-    bool spread;                  /* all events have their bytes */
-    uint16_t plan;                /* of its form */
-    uint32_t size;                /* the first of its sizes among those of all visits */
-    uint32_t own;                 /* the first of its sizes that change among list->own */
-    spw_visit_total fixed, total; /* of the sizes that do not change; of all */
-    uint64_t requested;           /* live at most */
-    uint64_t most;                /* allocated, at most: where no block is cut */
+    bool outlined;         /* false: it is replayed event by event */
+    bool spread;           /* all events are there, with their bytes */
+    uint16_t plan;         /* of its form */
+    uint32_t size;         /* the first of its sizes among those of all visits */
+    spw_visit_total total; /* of its sizes; of bytes that change no less than they are */
+    uint64_t requested;    /* live at most */
+    uint64_t most;         /* allocated, at most: where no block is cut */
 } spw_event_visit;
+
+/* The peak of a list alone. */
+typedef struct spw_list_top {
+    int64_t bytes;
+    size_t event; /* SIZE_MAX: nothing is above the beginning */
+} spw_list_top;
+/* In the first step, in a later one. */
+typedef struct spw_list_tops {
+    spw_list_top first, later;
+} spw_list_tops;
 
 /* Numbers of what fitted into free blocks of a small pool; 0: of nothing. */
 enum { SPW_VISITS_KNOWN = 4096 };
@@ -91,9 +117,14 @@ typedef struct spw_event_list {
     spw_visits_known *
         fits; /* spw_event_list_remember(), of this list and those before it in its place; NULL: nobody asked */
     spw_visit_forms *forms; /* of the visits */
-    spw_own_event *own; /* [owns] spw_event_list_find_own(), by event; NULL: of all events bytes are read */
+    bool counted;           /* bytes change by laws */
+    spw_own_event *own;     /* [owns] by event, where they do */
     size_t owns, own_room;
-    spw_mark_shape *shape; /* [marks] with own: what is behind each */
+    spw_mark_shape *shape;   /* [marks] what is behind each, where they do */
+    spw_list_tops outside;   /* of visits, where they do and there are no own events */
+    spw_list_repeat *repeat; /* [repeats] by begin: spw_event_list_repeat() */
+    size_t repeats, repeat_room;
+    const spw_memory_event *from; /* of a copy: the events of its visits; NULL: they are its own */
 } spw_event_list;
 
 SPW_MUST_CHECK spw_status spw_event_list_reserve(spw_event_list *list, size_t capacity);
@@ -118,8 +149,22 @@ SPW_MUST_CHECK static inline spw_status spw_event_list_append(spw_event_list *li
     return SPW_OK;
 }
 SPW_MUST_CHECK spw_status spw_event_list_mark(spw_event_list *list); /* here */
-/* Overwrites `to`. */
+/* Slots from `from` on become others, and all of it is of a cell. */
+typedef struct spw_list_shift {
+    uint32_t from, slots; /* so much further */
+    uint32_t micro_batch;
+    uint16_t layer;
+} spw_list_shift;
+/* Appends the events from `begin` to before `end` once more, which are of one cell. What changes by a law has the bytes of that one until
+ * it is outlined. */
+SPW_MUST_CHECK spw_status spw_event_list_repeat(spw_event_list *list, size_t begin, size_t end,
+                                                const spw_list_shift *shift);
+/* Overwrites `to`. Where bytes change by laws, events of visits stay those of `from`, which is to be there as long, until they are
+ * asked for. */
 SPW_MUST_CHECK spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to);
+static inline int64_t spw_event_change(const spw_memory_event *event) {
+    return event->born ? (int64_t)event->bytes : -(int64_t)event->bytes;
+}
 bool spw_memory_event_is_equal(const spw_memory_event *a, const spw_memory_event *b);
 bool spw_event_list_is_equal(const spw_event_list *a, const spw_event_list *b); /* events alone */
 void spw_event_list_clear(spw_event_list *list);
@@ -132,15 +177,7 @@ typedef struct spw_list_peak {
 } spw_list_peak;
 spw_list_peak spw_event_list_peak(const spw_event_list *list);
 
-/* Of these the peak alone. */
-typedef struct spw_list_top {
-    int64_t bytes;
-    size_t event; /* SIZE_MAX: nothing is above the beginning */
-} spw_list_top;
-/* Of a list that is outlined: in the first step, in a later one. */
-typedef struct spw_list_tops {
-    spw_list_top first, later;
-} spw_list_tops;
+/* Of a list whose bytes change by laws, once it is outlined: its peak. */
 spw_list_tops spw_event_list_tops(const spw_event_list *list);
 
 /* The peak by kind: bytes[kind] over all layers. They sum to peak_bytes. */
@@ -162,14 +199,12 @@ SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_
  * list that is replayed several times it is worth while to ask once; it holds until the list changes. */
 SPW_MUST_CHECK spw_status spw_event_list_find_again(spw_event_list *list);
 /* Finds visits, most of which leave the allocator as it was and are replayed at less cost below, once they are outlined. They hold until
- * the list changes in more than bytes. law [laws]: where bytes change, events of kinds of one law stay of equal bytes, if they are of one
- * layer and micro-batch; those of other kinds, of SPW_NO_LAW and of SPW_NO_MOE_LAYER do not change. */
-enum { SPW_NO_LAW = UINT16_MAX };
-SPW_MUST_CHECK spw_status spw_event_list_find_visits(spw_event_list *list, const uint16_t *law, size_t laws);
-/* Of a list with visits, by the same laws: finds the events of which the bytes change, which are read from list->own from now on. Those of
- * the others follow from these, and are written here where they are asked for, once the list is outlined. */
-SPW_MUST_CHECK spw_status spw_event_list_find_own(spw_event_list *list, const uint16_t *law, size_t laws);
-void spw_event_list_spread(const spw_event_list *list);
+ * the list changes in more than bytes. law [laws]: of events of a kind below `laws`, but those of SPW_NO_MOE_LAYER. Where there are laws,
+ * what changes in a visit is of one cell, and bytes follow from list->visit[].count, but those of own events, which are to be written; of
+ * the events of visits they are written where they are asked for, once the list is outlined. */
+SPW_MUST_CHECK spw_status spw_event_list_find_visits(spw_event_list *list, const spw_size_law *law,
+                                                     size_t laws);
+void spw_event_list_spread(const spw_event_list *list); /* asks for all */
 /* What the visits take; it holds until bytes change. */
 SPW_MUST_CHECK spw_status spw_event_list_outline(spw_event_list *list);
 /* From now on it is noted which small requests of visits fitted. It outlives spw_event_list_clear(). */

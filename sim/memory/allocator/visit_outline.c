@@ -5,8 +5,6 @@
 #include "base/memory.h"
 #include "sim/memory/allocator/allocator_internal.h"
 
-static const uint64_t MOST_BYTES = (uint64_t)1 << 40; /* of the births of a visit together */
-
 /* Behind the deaths that follow step i, among which is its own; i: that is not there. */
 static size_t end_of_passing(const spw_visit_step *step, size_t i, size_t end) {
     bool dies = false;
@@ -137,9 +135,8 @@ static void add_part(spw_visit_forms *all, const spw_visit_form *form, uint64_t 
     find_late(all, part);
 }
 
-/* That of these classes; SPW_VISIT_PLANS: there are too many. */
-static spw_status plan_of(spw_visit_forms *all, size_t which, uint64_t classes, const spw_visit_size *size,
-                          size_t *out) {
+spw_status spw_visit_plan_of(spw_visit_forms *all, size_t which, uint64_t classes, const spw_visit_size *size,
+                             size_t *out) {
     spw_visit_form *form = &all->form[which];
     size_t p = 0;
     while (p < form->plans && form->plan[p].classes != classes) p++;
@@ -170,13 +167,12 @@ static uint64_t most_of(const spw_visit_form *form, const spw_visit_size *size) 
     return most;
 }
 
-/* Size k, of so many bytes, and what it adds. */
-static void add_size(const spw_visit_form *form, size_t k, uint64_t asked, spw_visit_size *size,
-                     spw_visit_total *total) {
+void spw_visit_add_size(const spw_visit_form *form, size_t k, uint64_t asked, spw_visit_size *size,
+                        spw_visit_total *total) {
     const uint64_t rounded = spw_visit_bytes(asked);
     const uint32_t pool = spw_pool_of(form->stream[k], rounded);
     size[k] = (spw_visit_size){asked, (uint8_t)pool};
-    total->too_much = total->too_much || asked > MOST_BYTES;
+    total->too_much = total->too_much || asked > SPW_VISIT_BYTES;
     if (total->too_much || rounded == 0) return; /* of 0 bytes nothing is allocated */
     total->others = total->others || pool > SPW_SMALL_POOL;
     if (pool == SPW_SMALL_POOL) {
@@ -189,79 +185,28 @@ static void add_size(const spw_visit_form *form, size_t k, uint64_t asked, spw_v
     }
 }
 
-/* size [sizes]. The sizes that do not change. */
-static void measure_fixed(const spw_event_list *list, const spw_visit_form *form, spw_event_visit *v,
-                          spw_visit_size *size) {
-    const size_t changings = list->own != NULL ? form->changings : 0;
-    size_t c = 0;
-    v->fixed = (spw_visit_total){.number = form->number};
-    for (size_t k = 0; k < form->sizes; k++) {
-        if (c < changings && form->changing[c] == k)
-            c++;
-        else
-            add_size(form, k, list->event[v->begin + form->first[k]].bytes, size, &v->fixed);
-    }
-}
-
-/* The others, and what follows from all. false: it has more than can be looked through. */
+/* What follows from its sizes. false: it has more than can be looked through. */
 static bool measure(const spw_event_list *list, const spw_visit_form *form, spw_event_visit *v,
                     spw_visit_size *size) {
-    const size_t changings = list->own != NULL ? form->changings : 0;
-    v->total = v->fixed;
-    for (size_t c = 0; c < changings; c++)
-        add_size(form, form->changing[c], list->own[v->own + c].bytes, size, &v->total);
+    v->total = (spw_visit_total){.number = form->number};
+    for (size_t k = 0; k < form->sizes; k++)
+        spw_visit_add_size(form, k, list->event[v->begin + form->first[k]].bytes, size, &v->total);
     if (v->total.too_much) return false;
     v->requested = most_of(form, size);
-    return v->total.small.bytes + v->total.large.bytes <= MOST_BYTES;
+    return v->total.small.bytes + v->total.large.bytes <= SPW_VISIT_BYTES;
 }
 
-static spw_status outline_visit(spw_event_list *list, spw_event_visit *v) {
+spw_status spw_visit_outline(const spw_event_list *list, spw_event_visit *v) {
     spw_visit_forms *all = list->forms;
     const spw_visit_form *form = &all->form[v->form];
     size_t plan = 0;
     v->outlined = measure(list, form, v, all->size + v->size);
-    v->spread = list->own == NULL || form->changings == 0;
     if (!v->outlined) return SPW_OK;
-    const spw_status status = plan_of(all, v->form, v->total.classes, all->size + v->size, &plan);
+    const spw_status status = spw_visit_plan_of(all, v->form, v->total.classes, all->size + v->size, &plan);
     v->plan = (uint16_t)plan;
     v->outlined = plan < SPW_VISIT_PLANS;
     if (v->outlined)
         v->most = v->requested + form->most_live * SPW_BLOCK_SMALLEST +
                   form->plan[plan].large.most_live * SPW_SMALL_REQUEST;
-    return status;
-}
-
-/* Room for the sizes of all visits. */
-static spw_status reserve_sizes(spw_event_list *list) {
-    size_t sizes = 0;
-    for (size_t i = 0; i < list->visits; i++) {
-        list->visit[i].size = (uint32_t)sizes;
-        sizes += list->forms->form[list->visit[i].form].sizes;
-    }
-    return SPW_RESIZE(sizes, &list->forms->size);
-}
-
-/* Those of no visit, from `from` to before `to`, have their bytes at once. */
-static void take_own(spw_event_list *list, size_t from, size_t to) {
-    for (size_t i = from; i < to; i++) list->event[list->own[i].event].bytes = list->own[i].bytes;
-}
-
-/* Of a list that was outlined before only bytes of its own events have changed. */
-spw_status spw_event_list_outline(spw_event_list *list) {
-    const bool own = list->own != NULL, again = own && list->visits > 0 && list->forms->size != NULL;
-    size_t at = 0;
-    spw_status status = SPW_OK;
-    if (list->visits > 0 && list->forms->size == NULL) SPW_TRY(reserve_sizes(list));
-    for (size_t i = 0; i < list->visits; i++) {
-        spw_event_visit *v = &list->visit[i];
-        const spw_visit_form *form = &list->forms->form[v->form];
-        if (!again) measure_fixed(list, form, v, list->forms->size + v->size);
-        if (!again || form->changings > 0) SPW_TRY(outline_visit(list, v));
-        if (own) take_own(list, at, v->own);
-        at = own ? v->own + form->changings : 0;
-    }
-    if (own) take_own(list, at, list->owns);
-
-cleanup:
     return status;
 }

@@ -8,6 +8,8 @@
 
 enum { MOST_TENSORS = 256 };
 
+enum { COUNT_HELD, COUNT_RECEIVED, COUNT_SENT };
+
 bool spw_step_memory_is_alike(const spw_step_memory *m) {
     if (m->bare != NULL || m->listed != NULL || m->recorded != NULL || m->units.listed) return false;
     for (size_t t = 0; t < m->layer.tensors; t++)
@@ -19,19 +21,35 @@ static const spw_rank_rows *rows_at(const spw_step_rows *rows, size_t layer, siz
     return &rows->rows[layer % rows->layers * rows->micro_batches + micro_batch];
 }
 
-/* Of what nothing is left behind the step nothing was there before it. */
-static void drop_earlier(const spw_step_memory *m, spw_event_list *list) {
-    const size_t layers = m->stages.begin[m->pipeline.chunks], first = spw_step_left_slot(m);
-    size_t kept = 0, mark = 0;
-    for (size_t i = 0; i < list->events; i++) {
-        const size_t left = list->event[i].slot - first;
-        for (; mark < list->marks && list->mark[mark] == i; mark++) list->mark[mark] = kept;
-        if (list->event[i].earlier && !(left < layers ? m->left[left] : m->made[left - layers])) continue;
-        if (kept < i) list->event[kept] = list->event[i];
-        kept++;
+/* Events before `at` that are dropped. drop [drops]: rising. */
+static size_t dropped_before(const size_t *drop, size_t drops, size_t at) {
+    size_t before = 0;
+    while (before < drops && drop[before] < at) before++;
+    return before;
+}
+
+static void drop_events(spw_event_list *list, const size_t *drop, size_t drops) {
+    for (size_t d = 0; d < drops; d++) {
+        const size_t begin = drop[d] + 1, end = d + 1 < drops ? drop[d + 1] : list->events;
+        memmove(list->event + begin - d - 1, list->event + begin, (end - begin) * sizeof *list->event);
     }
-    for (; mark < list->marks; mark++) list->mark[mark] = kept;
-    list->events = kept;
+    for (size_t k = 0; k < list->marks; k++) list->mark[k] -= dropped_before(drop, drops, list->mark[k]);
+    for (size_t k = 0; k < list->repeats; k++) {
+        list->repeat[k].begin -= dropped_before(drop, drops, list->repeat[k].begin);
+        list->repeat[k].of -= dropped_before(drop, drops, list->repeat[k].of);
+    }
+    list->events -= drops;
+}
+
+/* Of what nothing is left behind the step nothing was there before it. */
+static void drop_earlier(spw_step_memory *m, spw_event_list *list) {
+    const size_t layers = m->stages.begin[m->pipeline.chunks], first = spw_step_left_slot(m);
+    size_t drops = 0;
+    for (size_t i = 0; i < m->earliers; i++) {
+        const size_t left = list->event[m->earlier[i]].slot - first;
+        if (!(left < layers ? m->left[left] : m->made[left - layers])) m->earlier[drops++] = m->earlier[i];
+    }
+    if (drops > 0) drop_events(list, m->earlier, drops);
 }
 
 /* What a step leaves depends on what it does alone, but for what it does not touch; no layer's tensors are left. */
@@ -40,47 +58,53 @@ spw_status spw_step_memory_every_step(spw_step_memory *m, const spw_step_rows *r
     spw_status status = SPW_OK;
     SPW_TRY(spw_event_list_reserve(list, m->pipeline.micro_batches * layers * (m->layer.events + KEPT)));
     SPW_TRY(SPW_ALLOC(cells, &m->untouched));
+    SPW_TRY(SPW_ALLOC(cells, &m->earlier));
+    m->earliers = 0;
     memset(m->untouched, true, cells * sizeof *m->untouched);
+    memset(m->written, 0, sizeof m->written);
     SPW_TRY(spw_step_memory_step(m, rows, list));
     drop_earlier(m, list);
 
 cleanup:
     spw_free(m->untouched);
+    spw_free(m->earlier);
     m->untouched = NULL;
+    m->earlier = NULL;
     return status;
 }
 
-spw_status spw_step_memory_find_visits(const spw_step_memory *m, spw_event_list *list) {
-    uint16_t law[MOST_TENSORS];
-    for (size_t t = 0; t < m->layer.tensors; t++) {
-        const spw_layer_tensor *tensor = m->layer.tensor;
-        size_t first = 0;
-        while (tensor[first].rows != tensor[t].rows || tensor[first].bytes != tensor[t].bytes) first++;
-        law[t] = spw_rows_follow_routing(tensor[t].rows) ? (uint16_t)first : SPW_NO_LAW;
-    }
-    const spw_status status = spw_event_list_find_visits(list, law, m->layer.tensors);
-    return status == SPW_OK ? spw_event_list_find_own(list, law, m->layer.tensors) : status;
+static uint8_t count_of(spw_rows rows) {
+    if (!spw_rows_follow_routing(rows)) return SPW_NO_COUNT;
+    return rows == SPW_ROWS_RECEIVED ? COUNT_RECEIVED : rows == SPW_ROWS_SENT ? COUNT_SENT : COUNT_HELD;
 }
 
-/* All of a cell at once, and of tensors what is asked for alone: there are far more events than of either. */
-void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
-    uint64_t row_bytes[MOST_TENSORS], count[SPW_ROWS_COUNT] = {0};
-    uint8_t which[MOST_TENSORS];
-    size_t layer = SIZE_MAX, micro_batch = SIZE_MAX;
+/* Of single experts there are no rows. */
+static void find_laws(const spw_step_memory *m, spw_size_law law[MOST_TENSORS]) {
     for (size_t t = 0; t < m->layer.tensors; t++) {
-        row_bytes[t] = spw_layer_row_bytes(&m->layer.tensor[t], 1);
-        which[t] = (uint8_t)m->layer.tensor[t].rows;
+        const spw_layer_tensor *tensor = &m->layer.tensor[t];
+        law[t] = (spw_size_law){tensor->rows == SPW_ROWS_EXPERT ? 0 : tensor->bytes, count_of(tensor->rows)};
+    }
+}
+
+spw_status spw_step_memory_find_visits(const spw_step_memory *m, spw_event_list *list) {
+    spw_size_law law[MOST_TENSORS];
+    find_laws(m, law);
+    return spw_event_list_find_visits(list, law, m->layer.tensors);
+}
+
+void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    for (size_t i = 0; i < list->visits; i++) {
+        spw_event_visit *v = &list->visit[i];
+        if (v->layer == SPW_NO_MOE_LAYER) continue;
+        const spw_rank_rows *of = rows_at(rows, v->layer, v->micro_batch);
+        v->count[COUNT_HELD] = of->held;
+        v->count[COUNT_RECEIVED] = of->received;
+        v->count[COUNT_SENT] = of->sent;
     }
     for (size_t i = 0; i < list->owns; i++) {
-        spw_own_event *event = &list->own[i];
-        if (event->layer != layer || event->micro_batch != micro_batch) {
-            layer = event->layer;
-            micro_batch = event->micro_batch;
-            for (unsigned r = 0; r < SPW_ROWS_COUNT; r++)
-                if (spw_rows_follow_routing((spw_rows)r))
-                    count[r] = spw_routed_rows((spw_rows)r, rows_at(rows, layer, micro_batch));
-        }
-        event->bytes = spw_saturated_product(row_bytes[event->kind], count[which[event->kind]]);
+        const spw_own_event *own = &list->own[i];
+        list->event[own->event].bytes =
+            spw_layer_bytes(&m->layer.tensor[own->kind], rows_at(rows, own->layer, own->micro_batch));
     }
 }
 

@@ -215,6 +215,7 @@ static spw_status change_kept(spw_step_memory *m, const spw_step_place *at, size
 static bool dies_first(spw_step_memory *m, size_t left, bool born) {
     if (m->untouched == NULL || !m->untouched[left]) return false;
     m->untouched[left] = false;
+    if (!born) m->earlier[m->earliers++] = m->out->events;
     return !born;
 }
 
@@ -287,16 +288,22 @@ cleanup:
 
 static spw_status backward(spw_step_memory *m, spw_step_place at, const spw_rank_rows *rows) {
     spw_status status = SPW_OK;
-    measure(m, rows);
-    SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, true));
-    if (!m->saves) {
-        SPW_TRY(spw_step_attention_forward(m, at, true));
-        SPW_TRY(run(m, at, SPW_PHASE_RECOMPUTE, false));
-        SPW_TRY(spw_step_attention_experts_done(m, at));
+    if (at.experts) {
+        measure(m, rows);
+        SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, true));
+        if (!m->saves) {
+            SPW_TRY(spw_step_attention_forward(m, at, true));
+            SPW_TRY(run(m, at, SPW_PHASE_RECOMPUTE, false));
+            SPW_TRY(spw_step_attention_experts_done(m, at));
+        }
+        SPW_TRY(run(m, at, SPW_PHASE_BACKWARD, false));
+        SPW_TRY(settle(m, at, false));
+        SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false, true));
     }
-    SPW_TRY(run(m, at, SPW_PHASE_BACKWARD, false));
-    SPW_TRY(settle(m, at, false));
-    SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false, true));
+    SPW_TRY(spw_step_unit_alone(m, at.index + 1));
+    if (m->units.layer[1].reduced_alone > 0) SPW_TRY(drop_reduced(m, at));
+    if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
+    SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
 
 cleanup:
     return status;
@@ -339,7 +346,7 @@ static spw_status layer_forward(spw_step_memory *m, const spw_pass *pass, size_t
     if (i == 0) SPW_TRY(spw_step_unit_reshard(m, 0));
     SPW_TRY(spw_step_unit_forward(m, at.index + 1));
     SPW_TRY(spw_step_attention_forward(m, at, m->saves));
-    if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
+    if (at.experts) SPW_TRY(spw_step_once(m, at, rows_of(m, rows, pass, i), forward));
     SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
     SPW_TRY(spw_step_attention_experts_done(m, at));
     if (i + 1 < layers_of(m, pass) && m->units.listed) { /* what it gives is what the next one is given */
@@ -361,11 +368,7 @@ static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_
     SPW_TRY(change_left(m, &at, false));
     SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, false));
     SPW_TRY(spw_step_unit_backward(m, at.index + 1));
-    if (at.experts) SPW_TRY(backward(m, at, rows_of(m, rows, pass, i)));
-    SPW_TRY(spw_step_unit_alone(m, at.index + 1));
-    if (m->units.layer[1].reduced_alone > 0) SPW_TRY(drop_reduced(m, at));
-    if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
-    SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
+    SPW_TRY(spw_step_once(m, at, rows_of(m, rows, pass, i), backward));
     SPW_TRY(spw_step_attention_backward(m, at));
     SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
     SPW_TRY(spw_step_attention_input(m, at));

@@ -55,6 +55,14 @@ typedef struct spw_step_place {
     bool experts, backward;
 } spw_step_place;
 
+/* A part of a pass through a layer, in a list. */
+typedef struct spw_step_written {
+    size_t begin, end, cell; /* its events; the layer in its set */
+    bool there;
+} spw_step_written;
+
+typedef spw_status spw_step_part(spw_step_memory *memory, spw_step_place at, const spw_rank_rows *rows);
+
 struct spw_step_memory {
     spw_pipeline pipeline;
     size_t stage;
@@ -86,8 +94,11 @@ struct spw_step_memory {
     bool *made;                /* [layers of the stage, embedding, head] its gradient of this step is there */
     bool *
         untouched; /* [of left, of made] in the step under way; NULL: nobody asks (spw_step_memory_every_step()) */
-    size_t ends[2];             /* the chunks of embedding and head; SIZE_MAX: not of this stage */
-    spw_waiting_layer keeps[2]; /* where layers are freed one by one */
+    size_t *earlier; /* [earliers] with it: deaths of what the step before has left, if it has */
+    size_t earliers;
+    spw_step_written written[2][2][2]; /* with it: backward, of experts, of no MoE layer of the model */
+    size_t ends[2];                    /* the chunks of embedding and head; SIZE_MAX: not of this stage */
+    spw_waiting_layer keeps[2];        /* where layers are freed one by one */
     bool frees;
     spw_units units;
     size_t ahead;     /* units that are gathered before their turn */
@@ -118,6 +129,11 @@ size_t spw_step_left_slot(const spw_step_memory *memory); /* of what layers left
 bool spw_step_is_always(const spw_step_fixed *tensor);
 SPW_MUST_CHECK spw_status spw_step_change_fixed(spw_step_memory *memory, size_t tensor, bool born,
                                                 bool backward);
+
+/* sim/memory/step/step_once.c: a part that tensors of the layer alone have a slot in, with nothing but fixed ones. In a list of every step it is made of the
+ * first of its kind. */
+SPW_MUST_CHECK spw_status spw_step_once(spw_step_memory *memory, spw_step_place at, const spw_rank_rows *rows,
+                                        spw_step_part *part);
 
 /* Appends an event of the micro-batch and layer at work. */
 SPW_MUST_CHECK static inline spw_status spw_step_append(spw_step_memory *m, spw_memory_event event) {

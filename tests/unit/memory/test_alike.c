@@ -65,6 +65,12 @@ static void refill(const spw_step_memory *m, const spw_step_rows *rows, spw_even
     CHECK_OK(spw_event_list_outline(list));
 }
 
+/* Bytes of all events. */
+static void spread(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    refill(m, rows, list);
+    spw_event_list_spread(list);
+}
+
 /* Without what dies in later steps alone. */
 static void take_first(const spw_event_list *every, spw_event_list *first) {
     size_t mark = 0;
@@ -91,6 +97,8 @@ static size_t check_every(const spw_point *point, const spw_footprint *f, const 
     CHECK_OK(spw_step_memory_create(point, f, NULL, &m));
     CHECK_OK(spw_step_memory_every_step(m, rows, &every));
     const size_t deaths = every.events - step[0].events;
+    CHECK(every.repeats > 2 * MICRO);
+    spread(m, rows, &every);
     check_equal(&every, &step[1]);
     take_first(&every, &first);
     check_equal(&first, &step[0]);
