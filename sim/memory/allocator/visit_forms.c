@@ -211,7 +211,7 @@ spw_status spw_event_list_find_visits(spw_event_list *list, const uint16_t *law,
     spw_status status = SPW_OK;
     spw_event_list_forget_visits(list);
     if (list->events >= UINT32_MAX) return SPW_OK;
-    SPW_TRY(SPW_ALLOC(list->events, &other));
+    SPW_TRY(SPW_RESIZE(list->events, &other)); /* of which all is written first */
     SPW_TRY(find_others(list, other));
     SPW_TRY(SPW_ALLOC(1, &list->forms));
     const finding found = {list, other, law, laws};
