@@ -195,8 +195,10 @@ static void find_fullest(spw_stage_walk *w, size_t layers, bool stays) {
     w->found_of = w->kinds;
     w->found_layers = layers;
     list_experts(w, layers);
-    for (size_t i = 0; i < spw_pipeline_passes(&w->pipeline); i++) {
-        const spw_pass pass = w->pass[i];
+    const passes_between again = spw_walk_known_passes(w);
+    for (size_t i = 0, passes = spw_pipeline_passes(&w->pipeline); i < passes; i++) {
+        if (i == again.from) i += again.passes;
+        const spw_pass pass = spw_pipeline_pass(&w->pipeline, w->stage, i);
         const size_t chunk = pass.chunk;
         const spw_stage_moment *kept = &w->behind[chunk];
         if (!pass.backward) {

@@ -236,7 +236,8 @@ static spw_status find_waiting(spw_footprint *f, const spw_job *job, const spw_r
         return SPW_OK;
     }
     const spw_status status = spw_stage_walk_create(
-        &(spw_stage_walked){&pipeline, &job->model, f->stage.index, 1}, f->keeps, &walk);
+        &(spw_stage_walked){&pipeline, &job->model, f->stage.index, 1, use.saved_bytes == 0}, f->keeps,
+        &walk);
     if (status == SPW_OK) f->waiting = *spw_stage_walk_run(walk, &uses);
     spw_stage_walk_destroy(walk);
     return status;
