@@ -82,6 +82,7 @@ static void close_level(const spw_count_node *n, size_t level, reach *out) {
 static void find_reach(const looker *l, const spw_count_node *n, size_t least, reach *out) {
     const spw_count_tree *t = l->normal->tree;
     const spw_count_node *left = &t->node[n->left], *right = &t->node[n->right];
+    memset(out + n->state, 0, spw_count_states(n) * sizeof *out);
     if (n->left > 0) find_reach(l, left, least, out);
     if (n->right > 0 && spw_count_halves_alike(t, n))
         memcpy(out + right->state, out + left->state, (right->state - left->state) * sizeof *out);
@@ -311,7 +312,7 @@ spw_status spw_count_normal_create(const spw_count_tree *tree, spw_count_normal 
     for (size_t i = 0; i < LEVELS; i++) SPW_TRY(make_level(c, i));
     SPW_TRY(SPW_ALLOC(tree->nodes, &place));
     number_places(c, place);
-    SPW_TRY(SPW_ALLOC(tree->states, &reaches));
+    SPW_TRY(SPW_RESIZE(tree->states, &reaches));
     const looker l = {c, reaches};
     const size_t sizes[LEVELS] = {c->level[0].size, c->level[1].size};
     find_reach(&l, tree->node, sizes[0] < sizes[1] ? sizes[0] : sizes[1], reaches);
