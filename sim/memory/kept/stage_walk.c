@@ -193,13 +193,6 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
     }
 }
 
-passes_between spw_walk_known_passes(const spw_stage_walk *w) {
-    const spw_pipeline *p = &w->pipeline;
-    const size_t warm = spw_pipeline_warm_up(p, w->stage), period = spw_pipeline_period(p, w->kinds),
-                 turns = 2 * (p->micro_batches * p->chunks - warm), periods = turns / period;
-    return (passes_between){warm + 2 * period, periods > 3 ? (periods - 3) * period : 0};
-}
-
 static void begin_walk(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
     const spw_pipeline *p = &w->pipeline;
     for (size_t i = 0; i < spw_pipeline_passes(p) && !w->begun && !w->steady; i++)
