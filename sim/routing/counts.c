@@ -136,8 +136,8 @@ spw_status spw_counts_reserve(spw_counts *c, size_t lines) {
     if (lines <= c->room) return SPW_OK;
     free_lines(c);
     if (c->sequences > 1 && (c->parts & SPW_COUNTS_SEQUENCES) != 0)
-        SPW_TRY(SPW_ALLOC(lines * c->sequences * p->experts, &c->per_sequence));
-    SPW_TRY(SPW_ALLOC(lines * p->experts, &c->routed));
+        SPW_TRY(SPW_RESIZE(lines * c->sequences * p->experts, &c->per_sequence));
+    SPW_TRY(SPW_RESIZE(lines * p->experts, &c->routed));
     if (c->sequences == 1) c->per_sequence = c->routed;
     if ((c->parts & SPW_COUNTS_DISTINCT) != 0) {
         SPW_TRY(SPW_ALLOC(lines * p->group_ranks, &c->distinct));

@@ -305,15 +305,24 @@ static void sum_line(const spw_segment_counts *c, spw_counts *counts, const spw_
     sum_figures(c, layout, rank, experts + group, nodes, counts->distinct_node + line * nodes);
 }
 
+/* Choices of so many tokens, none of which has more than there are experts: few tokens' fit into 32 bits. */
+static uint64_t sum_choices(const uint32_t *routed, size_t experts, uint64_t tokens) {
+    uint64_t sum = 0;
+    uint32_t narrow = 0;
+    const bool few = tokens <= UINT32_MAX / experts;
+    for (size_t x = 0; x < experts && few; x++) narrow += routed[x];
+    for (size_t x = 0; x < experts && !few; x++) sum += routed[x];
+    return sum + narrow;
+}
+
 /* Tokens of a rank, and choices, which are the sum of its line. */
 static void sum_tokens(spw_counts *counts, const spw_layout *layout, size_t rank) {
     const uint32_t *routed = spw_counts_routed_of(counts, rank);
-    uint64_t tokens = 0, assignments = 0;
+    uint64_t tokens = 0;
     for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++)
         tokens += layout->segment[i].tokens;
-    for (size_t x = 0; x < counts->placement.experts; x++) assignments += routed[x];
     counts->tokens[rank] = tokens;
-    counts->assignments[rank] = assignments;
+    counts->assignments[rank] = sum_choices(routed, counts->placement.experts, tokens);
 }
 
 static bool hold_alike(const spw_layout *layout, size_t a, size_t b) {

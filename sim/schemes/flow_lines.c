@@ -63,3 +63,62 @@ void spw_alike_of_counts(const spw_routed_group *routed, spw_alike *out) {
     for (size_t r = 0; r < routed->shape->ranks; r++) line[r] = spw_routed_of(routed, r);
     number_lines(line, routed->shape->ranks, out);
 }
+
+/* Can no sum of choices of the group be more than 32 bits hold? */
+static bool is_narrow(const spw_routed_group *routed) {
+    const size_t ranks = routed->shape->ranks;
+    uint64_t all = 0;
+    for (size_t r = 0; r < ranks; r++) all += routed->counts->assignments[routed->number * ranks + r];
+    return all <= UINT32_MAX / 2;
+}
+
+enum { AT_ONCE = 4, BLOCK = 512 };
+
+/* Lines that are added at once: each number of the sum is read and written once for all of them. */
+typedef struct lines_at_once {
+    const uint32_t *line[AT_ONCE];
+    size_t lines;
+} lines_at_once;
+
+static void add_lines(lines_at_once *l, size_t count, uint32_t *restrict sum) {
+    const uint32_t *const *line = l->line;
+    if (l->lines == AT_ONCE) {
+        const uint32_t *a = line[0], *b = line[1], *c = line[2], *d = line[3];
+        for (size_t i = 0; i < count; i++) sum[i] += a[i] + b[i] + c[i] + d[i];
+    } else {
+        for (size_t n = 0; n < l->lines; n++)
+            for (size_t i = 0; i < count; i++) sum[i] += line[n][i];
+    }
+    l->lines = 0;
+}
+
+/* A line that few ranks have is added so often. */
+static void add_narrow(lines_at_once *l, const uint32_t *line, uint32_t times, size_t count,
+                       uint32_t *restrict sum) {
+    for (uint32_t t = 0; t < times && times < AT_ONCE; t++) {
+        l->line[l->lines++] = line;
+        if (l->lines == AT_ONCE) add_lines(l, count, sum);
+    }
+    for (size_t i = 0; i < count && times >= AT_ONCE; i++) sum[i] += times * line[i];
+}
+
+void spw_chosen_sums(const spw_routed_group *routed, const spw_alike *alike, size_t first, size_t count,
+                     uint64_t *sum) {
+    const bool narrow = is_narrow(routed);
+    for (size_t at = 0; at < count; at += BLOCK) {
+        const size_t block = count - at < BLOCK ? count - at : BLOCK;
+        lines_at_once waiting = {.lines = 0};
+        uint32_t part[BLOCK];
+        memset(part, 0, block * sizeof *part);
+        memset(sum + at, 0, block * sizeof *sum);
+        for (size_t i = 0; i < alike->lines; i++) {
+            const uint32_t *line = spw_routed_of(routed, alike->first[i]) + first + at;
+            if (narrow)
+                add_narrow(&waiting, line, alike->times[i], block, part);
+            else
+                (void)spw_line_add(line, block, alike->times[i], sum + at);
+        }
+        add_lines(&waiting, block, part);
+        for (size_t i = 0; i < block && narrow; i++) sum[at + i] = part[i];
+    }
+}

@@ -64,5 +64,8 @@ typedef struct spw_alike {
 } spw_alike;
 void spw_alike_of_flow(const spw_flow *flow, size_t ranks, spw_alike *out);
 void spw_alike_of_counts(const spw_routed_group *routed, spw_alike *out);
+/* sum [count]: choices of the experts from the first on by all ranks of the group, whose lines `alike` has. */
+void spw_chosen_sums(const spw_routed_group *routed, const spw_alike *alike, size_t first, size_t count,
+                     uint64_t *sum);
 
 #endif

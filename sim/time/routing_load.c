@@ -124,7 +124,8 @@ typedef struct cell {
 
 static void put_choices(spw_counts *c, const spw_layer_shape *s, size_t limit, size_t line, cell at) {
     const size_t routed = at.choices * s->sequences;
-    for (size_t q = 0; q < s->sequences && c->per_sequence != NULL; q++)
+    const bool apart = c->per_sequence != NULL && c->per_sequence != c->routed;
+    for (size_t q = 0; q < s->sequences && apart; q++)
         c->per_sequence[(line * s->sequences + q) * s->experts + at.expert] = at.choices;
     c->routed[line * s->experts + at.expert] = (uint32_t)(routed < limit ? routed : limit);
 }

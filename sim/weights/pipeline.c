@@ -57,7 +57,7 @@ spw_pass spw_pipeline_pass(const spw_pipeline *p, size_t stage, size_t i) {
 static size_t common_divisor(size_t a, size_t b) { return b == 0 ? a : common_divisor(b, a % b); }
 
 size_t spw_pipeline_period(const spw_pipeline *p, size_t kinds) {
-    const size_t turn = turn_of(p);
+    const size_t turn = p->chunks > 1 ? turn_of(p) : 1; /* a chunk alone has no turns */
     return 2 * turn * p->chunks * (kinds / common_divisor(turn, kinds));
 }
 

@@ -78,21 +78,22 @@ static void close_level(const spw_count_node *n, size_t level, reach *out) {
     }
 }
 
-/* Within a rank or a node, whichever is smaller, none is reached. */
-static void find_reach(const looker *l, reach *out) {
+/* Of a run and all below it; within a rank or a node, whichever is smaller (`least`), none is reached. */
+static void find_reach(const looker *l, const spw_count_node *n, size_t least, reach *out) {
     const spw_count_tree *t = l->normal->tree;
-    const size_t sizes[LEVELS] = {l->normal->level[0].size, l->normal->level[1].size},
-                 least = sizes[0] < sizes[1] ? sizes[0] : sizes[1];
-    for (size_t i = t->nodes; i > 0; i--) { /* halves stand behind their run */
-        const spw_count_node *n = &t->node[i - 1];
-        if (n->left > 0 && n->right == 0)
-            memcpy(out + n->state + n->choices + 1, out + t->node[n->left].state,
-                   (n->choices + 1) * sizeof *out);
-        else if (size_of(n) > least)
-            go_through(l, n, join_reach, out);
-        for (size_t level = 0; level < LEVELS; level++)
-            if (size_of(n) == sizes[level]) close_level(n, level, out);
-    }
+    const spw_count_node *left = &t->node[n->left], *right = &t->node[n->right];
+    memset(out + n->state, 0, spw_count_states(n) * sizeof *out);
+    if (n->left > 0) find_reach(l, left, least, out);
+    if (n->right > 0 && spw_count_halves_alike(t, n))
+        memcpy(out + right->state, out + left->state, (right->state - left->state) * sizeof *out);
+    else if (n->right > 0)
+        find_reach(l, right, least, out);
+    if (n->left > 0 && n->right == 0)
+        memcpy(out + n->state + n->choices + 1, out + left->state, (n->choices + 1) * sizeof *out);
+    else if (size_of(n) > least)
+        go_through(l, n, join_reach, out);
+    for (size_t level = 0; level < LEVELS; level++)
+        if (size_of(n) == l->normal->level[level].size) close_level(n, level, out);
 }
 
 static double together(const reach *r, size_t i, size_t k) {
@@ -210,6 +211,40 @@ static void split_node(spw_count_normal *c, const looker *l, const spw_count_nod
     }
 }
 
+static halves behind(halves at, uint32_t places) {
+    return (halves){at.run + places, at.left + places, at.right + places};
+}
+
+/* The splits of the left half of a run from these on, for the right one, which is alike, so many places behind. */
+static void split_again(spw_count_normal *c, size_t choice, const size_t reached[LEVELS], uint32_t places) {
+    for (size_t i = choice, end = c->splits; i < end; i++) {
+        c->choice[c->splits] = c->choice[i];
+        c->choice[c->splits++].at = behind(c->choice[i].at, places);
+    }
+    for (size_t k = 0; k < LEVELS; k++) {
+        count_level *level = &c->level[k];
+        for (size_t i = reached[k], end = level->splits; i < end; i++) {
+            level->split[level->splits] = level->split[i];
+            level->split[level->splits++].at = behind(level->split[i].at, places);
+        }
+    }
+}
+
+/* A run and all below it; place [nodes] */
+static void split_run(spw_count_normal *c, const looker *l, size_t node, const uint32_t *place) {
+    const spw_count_tree *t = c->tree;
+    const spw_count_node *n = &t->node[node];
+    if (n->left == 0) return;
+    if (n->right > 0) split_node(c, l, n, (halves){place[node], place[n->left], place[n->right]});
+    const size_t choice = c->splits, reached[LEVELS] = {c->level[0].splits, c->level[1].splits};
+    split_run(c, l, n->left, place);
+    if (n->right == 0) return;
+    if (spw_count_halves_alike(t, n))
+        split_again(c, choice, reached, place[n->right] - place[n->left]);
+    else
+        split_run(c, l, n->right, place);
+}
+
 /* --- Places --- */
 
 static void find_sizes(spw_count_normal *c) {
@@ -277,19 +312,17 @@ spw_status spw_count_normal_create(const spw_count_tree *tree, spw_count_normal 
     for (size_t i = 0; i < LEVELS; i++) SPW_TRY(make_level(c, i));
     SPW_TRY(SPW_ALLOC(tree->nodes, &place));
     number_places(c, place);
-    SPW_TRY(SPW_ALLOC(tree->states, &reaches));
+    SPW_TRY(SPW_RESIZE(tree->states, &reaches));
     const looker l = {c, reaches};
-    find_reach(&l, reaches);
+    const size_t sizes[LEVELS] = {c->level[0].size, c->level[1].size};
+    find_reach(&l, tree->node, sizes[0] < sizes[1] ? sizes[0] : sizes[1], reaches);
     const reach *all = &reaches[tree->node[0].state + spw_count_states(&tree->node[0]) - 1];
     for (size_t i = 0; i < LEVELS; i++) {
         c->level[i].mean = all->mean[i];
         c->level[i].variance = fmax(0.0, together(all, i, i));
         c->level[i].blocks = tree->experts / c->level[i].size;
     }
-    for (size_t i = 0; i < tree->nodes; i++) {
-        const spw_count_node *n = &tree->node[i];
-        if (n->right > 0) split_node(c, &l, n, (halves){place[i], place[n->left], place[n->right]});
-    }
+    split_run(c, &l, 0, place);
 made:
     *out = c;
     c = NULL;

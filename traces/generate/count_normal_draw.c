@@ -3,6 +3,7 @@
 #include <gsl/gsl_cdf.h>
 #include <math.h>
 #include <pthread.h>
+#include <string.h>
 
 static const double ROUNDING = 1.0 / 12.0;   /* the variance of a number between two whole ones */
 static const double LEAST_SPREAD = 1.0 / 16; /* of s, where N of the run is far below its mean */
@@ -18,31 +19,53 @@ typedef double lane_numbers[LANES];
 enum { CELL_BITS = 9, CELLS = 1 << CELL_BITS, END_CELLS = 8 };
 static struct {
     double begin, wide;
-} inverse[CELLS]; /* of each cell its first number, and how far it is to the next cell's */
+} inverse[CELLS]; /* of each cell its first number, and a part in 2^53 of how far it is to the next cell's */
 static pthread_once_t inverse_once = PTHREAD_ONCE_INIT;
 
 static void list_inverse(void) {
     for (size_t i = 1; i < CELLS; i++) inverse[i].begin = gsl_cdf_ugaussian_Pinv((double)i / CELLS);
-    for (size_t i = 1; i + 1 < CELLS; i++) inverse[i].wide = inverse[i + 1].begin - inverse[i].begin;
+    for (size_t i = 1; i + 1 < CELLS; i++)
+        inverse[i].wide = (inverse[i + 1].begin - inverse[i].begin) * 0x1p-53;
 }
 
-INLINE bool is_at_end(uint64_t cell) { return cell - END_CELLS >= CELLS - 2 * END_CELLS; }
+/* Its highest bit is set in the cells at the ends. */
+INLINE uint64_t at_end(uint64_t cell) { return (cell - END_CELLS) | (CELLS - END_CELLS - 1 - cell); }
+INLINE bool is_at_end(uint64_t cells) { return cells >> 63 != 0; }
+
+/* Whole numbers below 2^53 as fp64: as 2^84 more than their high parts and 2^52 more than their low ones, which are these numbers' bits.
+ * So they are found side by side; one alone is converted. */
+INLINE void as_numbers(const uint64_t *whole, size_t lanes, double *out) {
+    const double more = 0x1p84 + 0x1p52;
+    uint64_t high_bits[LANES] = {0}, low_bits[LANES] = {0};
+    double high[LANES], low[LANES];
+    if (lanes == 1) {
+        out[0] = (double)(int64_t)whole[0];
+        return;
+    }
+    EACH_LANE {
+        high_bits[l] = whole[l] >> 32 | UINT64_C(0x4530000000000000);
+        low_bits[l] = (whole[l] & UINT32_MAX) | UINT64_C(0x4330000000000000);
+    }
+    memcpy(high, high_bits, sizeof high);
+    memcpy(low, low_bits, sizeof low);
+    EACH_LANE out[l] = (high[l] - more) + low[l];
+}
 
 /* The next number of each stream. */
 INLINE void draw_normals(uint64_t *state, size_t lanes, double *z) {
-    uint64_t bits[LANES], cell[LANES], ends = 0;
+    uint64_t bits[LANES], cell[LANES], rest[LANES], ends = 0;
     double within[LANES];
     EACH_LANE {
         bits[l] = spw_random_mix(state[l] += SPW_RANDOM_STEP);
         cell[l] = bits[l] >> (64 - CELL_BITS);
-        within[l] = (double)(int64_t)(bits[l] << CELL_BITS >> 11) * 0x1p-53;
+        rest[l] = bits[l] << CELL_BITS >> 11;
     }
-    for (size_t l = 0; l < lanes; l++) {
-        z[l] = inverse[cell[l]].begin + within[l] * inverse[cell[l]].wide;
-        ends |= is_at_end(cell[l]);
-    }
-    for (size_t l = 0; l < lanes && ends; l++)
-        if (is_at_end(cell[l])) z[l] = gsl_cdf_ugaussian_Pinv(((double)(bits[l] >> 11) + 0.5) * 0x1p-53);
+    as_numbers(rest, lanes, within);
+    _Pragma("omp simd reduction(| : ends)") for (size_t l = 0; l < lanes; l++) ends |= at_end(cell[l]);
+    for (size_t l = 0; l < lanes; l++) z[l] = inverse[cell[l]].begin + within[l] * inverse[cell[l]].wide;
+    for (size_t l = 0; l < lanes && is_at_end(ends); l++)
+        if (is_at_end(at_end(cell[l])))
+            z[l] = gsl_cdf_ugaussian_Pinv(((double)(bits[l] >> 11) + 0.5) * 0x1p-53);
 }
 
 double spw_draw_normal(spw_random_stream *stream) {
@@ -55,7 +78,7 @@ double spw_draw_normal(spw_random_stream *stream) {
 /* --- What pieces of as many tokens share --- */
 
 typedef struct choice_scale {
-    double run, half, spread, swing;
+    double run, half, spread, swing, most_left, most_right;
 } choice_scale;
 
 typedef struct reached_scale {
@@ -109,8 +132,12 @@ static void scale(const drawing *d, double tokens) {
     *d->tokens = tokens;
     for (size_t i = 0; i < c->splits; i++) {
         const choice_split *s = &c->choice[i];
-        d->choice[i] =
-            (choice_scale){tokens * s->run, tokens * s->half, spread(tokens, s->own), s->swing * share};
+        d->choice[i] = (choice_scale){.run = tokens * s->run,
+                                      .half = tokens * s->half,
+                                      .spread = spread(tokens, s->own),
+                                      .swing = s->swing * share,
+                                      .most_left = tokens * (double)s->most_left,
+                                      .most_right = tokens * (double)s->most_right};
     }
     for (size_t level = 0; level < LEVELS; level++)
         for (size_t i = 0; i < c->level[level].splits; i++) {
@@ -141,20 +168,19 @@ INLINE double near(double value, double low, double high) {
 /* Choices of the left half of each run; the right one has the rest. Returns the numbers behind those used. */
 INLINE const lane_numbers *draw_choices(const drawing *d, size_t lanes) {
     const spw_count_normal *c = d->normal;
-    const double tokens = *d->tokens;
-    EACH_LANE d->figure[0][0][l] = tokens * (double)c->tree->top_k;
+    const double choices = *d->tokens * (double)c->tree->top_k;
+    EACH_LANE d->figure[0][0][l] = choices;
     for (size_t i = 0; i < c->splits; i++) {
         const choice_split s = c->choice[i];
         const choice_scale of = d->choice[i];
-        const double most_left = tokens * (double)s.most_left, most_right = tokens * (double)s.most_right,
-                     *run = d->figure[0][s.at.run], *z = d->number[i];
+        const double *run = d->figure[0][s.at.run], *z = d->number[i];
         double *left = d->figure[0][s.at.left], *right = d->figure[0][s.at.right];
         EACH_LANE {
             const double all = run[l], off = all - of.run, wide = 1.0 + of.swing * off,
                          wider = more(wide, LEAST_SPREAD),
                          value = of.half + s.slope * off + of.spread * wider * z[l] +
                                  s.skew * (z[l] * z[l] - 1.0),
-                         some = near(value, more(0.0, all - most_right), less(all, most_left));
+                         some = near(value, more(0.0, all - of.most_right), less(all, of.most_left));
             left[l] = some;
             right[l] = all - some;
         }
@@ -225,7 +251,8 @@ typedef void sampler(const drawing *d, uint64_t *state);
 
 #define DEFINE_SAMPLER(target, name, lanes) \
     target static void name(const drawing *d, uint64_t *state) { \
-        for (size_t i = 0; i < numbers_of(d->normal); i++) draw_normals(state, lanes, d->number[i]); \
+        const size_t numbers = numbers_of(d->normal); \
+        for (size_t i = 0; i < numbers; i++) draw_normals(state, lanes, d->number[i]); \
         const lane_numbers *z = draw_choices(d, lanes); \
         z = draw_level(d, lanes, 0, z); \
         (void)draw_level(d, lanes, 1, z); \
@@ -248,10 +275,30 @@ static sampler *sampler_here(void) {
 static sampler *sampler_here(void) { return sample_lanes; }
 #endif
 
-/* What was drawn in one lane. */
+/* Experts of all lanes: a whole number is the low half of 2^52 more than it. */
+static void give_experts(const drawing *d, const spw_token_counts *out) {
+    const spw_count_normal *c = d->normal;
+    const size_t lanes = LANES;
+    uint32_t *row[LANES];
+    for (size_t l = 0; l < lanes; l++) row[l] = out[l].expert;
+    for (size_t x = 0; x < c->tree->experts; x++) {
+        const double *figure = d->figure[0][c->expert[x]];
+        lane_numbers more;
+        uint64_t bits[LANES];
+        EACH_LANE more[l] = figure[l] + 0x1p52;
+        memcpy(bits, more, sizeof bits);
+        for (size_t l = 0; l < lanes; l++) row[l][x] = (uint32_t)bits[l];
+    }
+}
+
+static void give_experts_of(const drawing *d, size_t lane, uint32_t *expert) {
+    const spw_count_normal *c = d->normal;
+    for (size_t x = 0; x < c->tree->experts; x++) expert[x] = (uint32_t)d->figure[0][c->expert[x]][lane];
+}
+
+/* What was drawn in one lane of ranks and nodes. */
 static void give(const drawing *d, size_t lane, const spw_token_counts *out) {
     const spw_count_normal *c = d->normal;
-    for (size_t x = 0; x < c->tree->experts; x++) out->expert[x] = (uint32_t)d->figure[0][c->expert[x]][lane];
     for (size_t i = 0; i < c->level[0].blocks; i++)
         out->rank[i * out->rank_stride] = (uint32_t)d->figure[1][c->level[0].block[i]][lane];
     for (size_t i = 0; i < c->level[1].blocks; i++)
@@ -270,8 +317,10 @@ void spw_count_normal_sample(const spw_count_normal *c, spw_random_stream *strea
         const size_t end = pieces - first < lanes ? pieces - first : lanes;
         for (size_t l = 0; l < end; l++) state[l] = stream[first + l].state;
         sample(&d, state);
+        if (end == LANES) give_experts(&d, &out[first]);
         for (size_t l = 0; l < end; l++) {
             stream[first + l].state = state[l];
+            if (end < LANES) give_experts_of(&d, l, out[first + l].expert);
             give(&d, l, &out[first + l]);
         }
     }

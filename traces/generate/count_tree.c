@@ -109,24 +109,42 @@ static void multiply(const maker *m, const spw_count_node *n) {
     for (size_t s = 0; s < spw_count_states(n) && most > 0.0; s++) out[s] /= most;
 }
 
-static void evaluate(const maker *m) {
-    for (size_t i = m->tree->nodes; i > 0; i--) { /* halves stand behind their run */
-        const spw_count_node *n = &m->tree->node[i - 1];
-        double *out = m->value + n->state;
-        if (n->left == 0) { /* the larger of the two is 1 */
-            const double weight = m->log_weight[n->low];
-            out[0] = weight > 0.0 ? exp(-weight) : 1.0;
-            out[1] = weight > 0.0 ? 1.0 : exp(weight);
-        } else if (n->right == 0) {
-            const double weight = m->log_weight[m->law->experts + n->low / m->group_size];
-            memset(out, 0, (n->choices + 1) * sizeof *out);
-            out[0] = exp(-fmax(weight, 0.0));
-            for (size_t j = 0; j <= n->choices; j++)
-                out[n->choices + 1 + j] = exp(fmin(weight, 0.0)) * m->value[m->tree->node[n->left].state + j];
-        } else {
-            multiply(m, n);
-        }
+/* All that stands for the left half of a run, for the right one, which is alike; `each` [states]. */
+static void repeat_left(const spw_count_tree *t, const spw_count_node *n, double *each) {
+    const size_t left = t->node[n->left].state, right = t->node[n->right].state;
+    memcpy(each + right, each + left, (right - left) * sizeof *each);
+}
+
+/* A group that is kept, from its experts. */
+static void evaluate_group(const maker *m, const spw_count_node *n) {
+    const double weight = m->log_weight[m->law->experts + n->low / m->group_size],
+                 *inside = m->value + m->tree->node[n->left].state;
+    double *out = m->value + n->state;
+    memset(out, 0, (n->choices + 1) * sizeof *out);
+    out[0] = exp(-fmax(weight, 0.0));
+    for (size_t j = 0; j <= n->choices; j++) out[n->choices + 1 + j] = exp(fmin(weight, 0.0)) * inside[j];
+}
+
+/* A run, behind its halves. */
+static void evaluate(const maker *m, const spw_count_node *n) {
+    const spw_count_tree *t = m->tree;
+    double *out = m->value + n->state;
+    if (n->left == 0) { /* the larger of the two is 1 */
+        const double weight = m->log_weight[n->low];
+        out[0] = weight > 0.0 ? exp(-weight) : 1.0;
+        out[1] = weight > 0.0 ? 1.0 : exp(weight);
+        return;
     }
+    evaluate(m, &t->node[n->left]);
+    if (n->right == 0) {
+        evaluate_group(m, n);
+        return;
+    }
+    if (spw_count_halves_alike(t, n))
+        repeat_left(t, n, m->value);
+    else
+        evaluate(m, &t->node[n->right]);
+    multiply(m, n);
 }
 
 /* The states of the halves of a run as parts of a state (g, j): those of the left half with so many groups, by their choices. The state of
@@ -175,24 +193,32 @@ static void propagate_state(const maker *m, const spw_count_node *n, size_t g, s
     }
 }
 
-/* share of every state, from the root down. */
+/* share of every state below a run, from it down. */
+static void propagate_run(const maker *m, const spw_count_node *n) {
+    const spw_count_tree *t = m->tree;
+    if (n->left == 0) return;
+    for (size_t g = n->right == 0 ? 1 : 0, s = g * (n->choices + 1); g <= n->groups; g++)
+        for (size_t j = 0; j <= n->choices; j++, s++) {
+            const double here = t->share[n->state + s];
+            if (!(here > 0.0)) continue;
+            if (n->right == 0)
+                t->share[t->node[n->left].state + j] += here;
+            else if (m->value[n->state + s] > 0.0)
+                propagate_state(m, n, g, j, here);
+        }
+    propagate_run(m, &t->node[n->left]);
+    if (n->right == 0) return;
+    if (spw_count_halves_alike(t, n))
+        repeat_left(t, n, t->share);
+    else
+        propagate_run(m, &t->node[n->right]);
+}
+
 static void propagate(const maker *m) {
-    spw_count_tree *t = m->tree;
+    const spw_count_tree *t = m->tree;
     memset(t->share, 0, t->states * sizeof *t->share);
     t->share[spw_count_states(&t->node[0]) - 1] = 1.0;
-    for (size_t i = 0; i < t->nodes; i++) {
-        const spw_count_node *n = &t->node[i];
-        if (n->left == 0) continue;
-        for (size_t g = n->right == 0 ? 1 : 0, s = g * (n->choices + 1); g <= n->groups; g++)
-            for (size_t j = 0; j <= n->choices; j++, s++) {
-                const double here = t->share[n->state + s];
-                if (!(here > 0.0)) continue;
-                if (n->right == 0)
-                    t->share[t->node[n->left].state + j] += here;
-                else if (m->value[n->state + s] > 0.0)
-                    propagate_state(m, n, g, j, here);
-            }
-    }
+    propagate_run(m, &t->node[0]);
 }
 
 /* have [count] towards log_want, logarithms of odds: a Newton step with Hajek's covariance v[i] (i = j) - v[i] v[j] / sum of v. *worst grows to the largest
@@ -240,7 +266,7 @@ static void solve(const maker *m, double *have) {
     memcpy(m->log_weight, m->log_want, (law->experts + law->groups) * sizeof *m->log_weight);
     for (int round = 0; round < MOST_ROUNDS; round++) {
         double worst = 0.0;
-        evaluate(m);
+        evaluate(m, &m->tree->node[0]);
         propagate(m);
         look(m, have);
         step(m, m->log_want, have, law->experts, m->log_weight, &worst);
@@ -279,18 +305,43 @@ static void list_state(const maker *m, const spw_count_node *n, size_t s, bool c
     }
 }
 
-/* Counts the options, or writes them. */
+/* The options of the left half of a run, for the right one, which is alike. begin: of the first of them. */
+static void list_again(const maker *m, const spw_count_node *n, size_t begin, bool counts) {
+    spw_count_tree *t = m->tree;
+    const size_t left = t->node[n->left].state, right = t->node[n->right].state, options = t->options - begin;
+    for (size_t s = left; s < right; s++) t->first[s + right - left] = t->first[s] + options;
+    if (!counts) memcpy(t->option + t->options, t->option + begin, options * sizeof *t->option);
+    t->options += options;
+}
+
+/* Counts the options of a run and of all below it, or writes them. */
+static void list_run(const maker *m, const spw_count_node *n, bool counts) {
+    spw_count_tree *t = m->tree;
+    for (size_t s = 0; s < spw_count_states(n); s++) {
+        t->first[n->state + s] = t->options;
+        if (n->right != 0 && t->share[n->state + s] > 0.0) list_state(m, n, s, counts);
+    }
+    if (n->left == 0) return;
+    const size_t begin = t->options;
+    list_run(m, &t->node[n->left], counts);
+    if (n->right == 0) return;
+    if (spw_count_halves_alike(t, n))
+        list_again(m, n, begin, counts);
+    else
+        list_run(m, &t->node[n->right], counts);
+}
+
 static void list_splits(const maker *m, bool counts) {
     spw_count_tree *t = m->tree;
     t->options = 0;
-    for (size_t i = 0; i < t->nodes; i++) {
-        const spw_count_node *n = &t->node[i];
-        for (size_t s = 0; s < spw_count_states(n); s++) {
-            t->first[n->state + s] = t->options;
-            if (n->right != 0 && t->share[n->state + s] > 0.0) list_state(m, n, s, counts);
-        }
-    }
+    list_run(m, &t->node[0], counts);
     t->first[t->states] = t->options;
+}
+
+static bool are_equal(const double *number, size_t count) {
+    for (size_t i = 1; i < count; i++)
+        if (number[i] != number[0]) return false;
+    return true;
 }
 
 void spw_count_tree_destroy(spw_count_tree *t) {
@@ -316,6 +367,7 @@ spw_status spw_count_tree_create(const spw_count_law *law, spw_count_tree **out)
     t->experts = law->experts;
     t->top_k = law->top_k;
     SPW_TRY(SPW_RESIZE(2 * count + 2, &t->node)); /* here and below what is read was written before */
+    t->even = are_equal(law->inclusion, law->experts) && are_equal(law->group_inclusion, law->groups);
     (void)grow(&m, 0, law->experts, law->groups == 0, 0);
     SPW_TRY(SPW_RESIZE(t->states, &t->share));
     SPW_TRY(SPW_RESIZE(t->states + 1, &t->first));

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,10 +47,12 @@ typedef struct spw_count_node {
 
 typedef struct spw_count_tree {
     size_t experts, top_k, nodes, states, options, deepest, widest; /* widest: states of a node */
-    spw_count_node *node;                                           /* [nodes], 0 the root */
-    double *share;                                                  /* [states] of the tokens */
-    size_t *first;                                                  /* [states + 1] into option */
-    spw_count_option *option;                                       /* [options] */
+    bool even;                                                      /* all experts are asked for as often */
+    spw_count_node
+        *node; /* [nodes], 0 the root; a run stands before its halves, all of the left one before the right */
+    double *share;            /* [states] of the tokens */
+    size_t *first;            /* [states + 1] into option */
+    spw_count_option *option; /* [options] */
 } spw_count_tree;
 
 /* *out is NULL, and the status SPW_OK, where the blocks do not lie in each other, or where there are too many states. */
@@ -57,6 +60,14 @@ SPW_MUST_CHECK spw_status spw_count_tree_create(const spw_count_law *law, spw_co
 void spw_count_tree_destroy(spw_count_tree *tree); /* NULL is fine */
 
 static inline size_t spw_count_states(const spw_count_node *n) { return (n->groups + 1) * (n->choices + 1); }
+
+/* Is all that is said of one half of an inner node said of the other, too? So it is for equal halves of experts that are asked for as
+ * often: each step on the way to it does the same with both. Then what stands for the right half and all below it, state by state and
+ * option by option, is what stands for the left one. */
+static inline bool spw_count_halves_alike(const spw_count_tree *tree, const spw_count_node *n) {
+    const spw_count_node *left = &tree->node[n->left];
+    return tree->even && left->high - left->low == n->high - left->high;
+}
 
 /* The shares of all tokens that choose an expert [experts], and that reach a rank [ranks] and a node [nodes]. */
 void spw_count_tree_reach(const spw_count_tree *tree, double *expert, double *rank, double *node);

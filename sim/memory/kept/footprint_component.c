@@ -31,7 +31,7 @@ spw_component *spw_component_of(spw_footprint *f, const char *name, const char *
                                 const spw_term *term, size_t terms) {
     spw_component *c = &f->component[f->components++];
     *c = (spw_component){.source = source};
-    (void)snprintf(c->name, sizeof c->name, "%s", name);
+    memcpy(c->name, name, strnlen(name, sizeof c->name - 1)); /* a footprint has dozens */
     spw_component_set(c, words, term, terms);
     return c;
 }

@@ -98,12 +98,11 @@ spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_l
     w->ends[1] = whole.head ? pipeline->chunks - 1 : SIZE_MAX;
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->made));
-    SPW_TRY(
-        SPW_RESIZE(spw_pipeline_passes(pipeline), &w->pass)); /* of these what is read was written before */
     SPW_TRY(SPW_RESIZE(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
     w->steady = of->unsaved && !w->makes && !pipeline->pairs;
     SPW_TRY(w->steady ? make_room(w) : SPW_ALLOC(kinds * pipeline->chunks, &w->part));
+    if (!w->steady) SPW_TRY(SPW_RESIZE(spw_pipeline_passes(pipeline), &w->pass));
     for (size_t v = w->makes ? VARIANTS : FIRST; v-- > 0;) /* else no pass is the FIRST */
         for (size_t c = 0; c < pipeline->chunks; c++) fill_alone(w, c, v);
     *out = w;
@@ -194,21 +193,9 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
     }
 }
 
-typedef struct passes_between {
-    size_t from, passes;
-} passes_between;
-
-/* Whole periods in the middle of a step that find what the one before found: all but the first two and the last. */
-static passes_between known_passes(const spw_stage_walk *w) {
-    const spw_pipeline *p = &w->pipeline;
-    const size_t warm = spw_pipeline_warm_up(p, w->stage), period = spw_pipeline_period(p, w->kinds),
-                 turns = 2 * (p->micro_batches * p->chunks - warm), periods = turns / period;
-    return (passes_between){warm + 2 * period, periods > 3 ? (periods - 3) * period : 0};
-}
-
 static void begin_walk(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
     const spw_pipeline *p = &w->pipeline;
-    for (size_t i = 0; i < spw_pipeline_passes(p) && !w->begun; i++)
+    for (size_t i = 0; i < spw_pipeline_passes(p) && !w->begun && !w->steady; i++)
         w->pass[i] = spw_pipeline_pass(p, w->stage, i);
     w->begun = true;
     for (size_t c = 0; c < p->chunks; c++) {
@@ -235,7 +222,7 @@ static void run_passes(spw_stage_walk *w, const spw_layer_uses *uses, bool stays
     spw_stage_peaks *out = &w->peaks;
     *out = (spw_stage_peaks){.at = {{.there = false}}};
     look_at_parts(w, uses, stays);
-    const passes_between again = known_passes(w);
+    const passes_between again = spw_walk_known_passes(w);
     const size_t passes = spw_pipeline_passes(p);
     for (size_t i = 0; i < passes; i++) {
         if (i == again.from) i += again.passes;

@@ -44,9 +44,9 @@ struct spw_stage_walk {
     bool makes;      /* gradients, layer by layer */
     bool steady;     /* what is in flight is the same in every walk, as no layer has rows while it waits */
     pass_kept *part; /* [kinds][chunks]; NULL: it is steady */
-    spw_pass *
-        pass; /* [passes] in the order of the schedule; there from the first walk on, which is `begun` then */
-    bool begun;
+    spw_pass
+        *pass;    /* [passes] in the order of the schedule; NULL: it is steady, and goes through them once */
+    bool begun;   /* they are there: from the first walk on */
     size_t kinds; /* of micro-batches, in the walk under way */
     spw_stage_peaks peaks;
     /* [VARIANTS][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
@@ -63,6 +63,13 @@ struct spw_stage_walk {
     experts_alone *experts;
     size_t *experts_end; /* [HELD + 1][chunks] behind the last of them */
 };
+
+/* Whole periods in the middle of a step that find what the one before found: all but the first two and the last. */
+typedef struct passes_between {
+    size_t from, passes;
+} passes_between;
+
+passes_between spw_walk_known_passes(const spw_stage_walk *walk);
 
 /* Bytes stay at the end of 63 bits. */
 static const uint64_t SPW_WALK_MOST = INT64_MAX;

@@ -98,6 +98,15 @@ void spw_walk_raise_beside(spw_stage_walk *w, spw_moment kind, const spw_stage_m
     spw_walk_raise(&out->at[kind], &here);
 }
 
+/* --- Passes --- */
+
+passes_between spw_walk_known_passes(const spw_stage_walk *w) {
+    const spw_pipeline *p = &w->pipeline;
+    const size_t warm = spw_pipeline_warm_up(p, w->stage), period = spw_pipeline_period(p, w->kinds),
+                 turns = 2 * (p->micro_batches * p->chunks - warm), periods = turns / period;
+    return (passes_between){warm + 2 * period, periods > 3 ? (periods - 3) * period : 0};
+}
+
 /* --- Without rows that wait --- */
 
 static bool has_no_more(const spw_stage_moment *m, const pass_beside *than) {
@@ -195,8 +204,10 @@ static void find_fullest(spw_stage_walk *w, size_t layers, bool stays) {
     w->found_of = w->kinds;
     w->found_layers = layers;
     list_experts(w, layers);
-    for (size_t i = 0; i < spw_pipeline_passes(&w->pipeline); i++) {
-        const spw_pass pass = w->pass[i];
+    const passes_between again = spw_walk_known_passes(w);
+    for (size_t i = 0, passes = spw_pipeline_passes(&w->pipeline); i < passes; i++) {
+        if (i == again.from) i += again.passes;
+        const spw_pass pass = spw_pipeline_pass(&w->pipeline, w->stage, i);
         const size_t chunk = pass.chunk;
         const spw_stage_moment *kept = &w->behind[chunk];
         if (!pass.backward) {

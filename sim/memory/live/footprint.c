@@ -19,6 +19,8 @@
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/pipeline.h"
 
+#include <string.h>
+
 enum { AFTER_SCHEME = 25 }; /* components that may follow those of the scheme */
 
 const char *spw_moment_name(spw_moment moment) {
@@ -27,15 +29,18 @@ const char *spw_moment_name(spw_moment moment) {
     return names[moment];
 }
 
-/* The layer of stages whose shapes are alike. */
+/* The layer of stages whose shapes are alike, and what it has at its peak where its rows are those of balanced routing. */
 typedef struct shared_layer {
     spw_layer layer;
-    bool ahead; /* the one thing in which shapes differ */
+    bool ahead;              /* the one thing in which shapes differ */
+    const spw_footprint *of; /* NULL: nobody has had it yet */
+    size_t first, end;       /* components */
 } shared_layer;
 
 static spw_status build_shared(shared_layer *shared, const spw_scheme *scheme, const spw_layer_shape *s) {
     if (shared->layer.tensors > 0 && shared->ahead == s->offload_ahead) return SPW_OK;
     spw_layer_destroy(&shared->layer);
+    shared->of = NULL;
     shared->ahead = s->offload_ahead;
     return spw_layer_build(scheme, s, SPW_FLAVOUR_LIVE, &shared->layer);
 }
@@ -71,6 +76,27 @@ static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const s
         c->expression.note = note != NULL ? note : "rings of the channels, independent of T";
         LIVE(c, ALWAYS);
     }
+    return SPW_OK;
+}
+
+/* The same of a stage after another one, where there is as much room for it. */
+static spw_status share_scheme(spw_footprint *f, const spw_scheme *scheme, shared_layer *shared,
+                               const spw_layer_shape *s, const spw_rank_rows *balanced) {
+    const spw_footprint *of = shared->of;
+    if (of == NULL || f->components > shared->first) {
+        shared->first = f->components;
+        const spw_status status = add_scheme(f, scheme, &shared->layer, s, balanced);
+        shared->end = f->components;
+        shared->of = status == SPW_OK ? f : NULL;
+        return status;
+    }
+    f->live_set = of->live_set;
+    f->rows = of->rows;
+    f->follows_routing = of->follows_routing;
+    memcpy(f->step, of->step, sizeof f->step);
+    memcpy(f->component + f->components, of->component + shared->first,
+           (shared->end - shared->first) * sizeof *f->component);
+    f->components += shared->end - shared->first;
     return SPW_OK;
 }
 
@@ -210,7 +236,8 @@ static spw_status find_waiting(spw_footprint *f, const spw_job *job, const spw_r
         return SPW_OK;
     }
     const spw_status status = spw_stage_walk_create(
-        &(spw_stage_walked){&pipeline, &job->model, f->stage.index, 1}, f->keeps, &walk);
+        &(spw_stage_walked){&pipeline, &job->model, f->stage.index, 1, use.saved_bytes == 0}, f->keeps,
+        &walk);
     if (status == SPW_OK) f->waiting = *spw_stage_walk_run(walk, &uses);
     spw_stage_walk_destroy(walk);
     return status;
@@ -319,7 +346,8 @@ static spw_status of_stage(const spw_point *p, size_t index, const spw_routed_me
     const spw_rank_rows balanced = spw_balanced_rows(scheme, shape);
     if (status == SPW_OK) status = build_shared(shared, scheme, shape);
     if (status == SPW_OK)
-        status = add_scheme(out, scheme, &shared->layer, shape, routed != NULL ? &routed->rows : &balanced);
+        status = routed != NULL ? add_scheme(out, scheme, &shared->layer, shape, &routed->rows)
+                                : share_scheme(out, scheme, shared, shape, &balanced);
     if (status != SPW_OK) return status;
     if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &out->stage);
     if (whole) find_keeps(out, p, job, part, shape, attention);

@@ -78,9 +78,9 @@ static double replaced_bytes(const spw_job *job, const spw_stage *stage) {
 /* Copies of the weights of linear layers. */
 static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const char *source = "copies of TransformerEngine's linear layers, with scales (7.12)";
+    if (job->precision.recipe == SPW_FP8_NONE) return;
     const double linear = spw_fp8_linear_parameters(job, stage);
     const bool fp4 = spw_fp8_recipe_is_fp4(job->precision.recipe);
-    if (job->precision.recipe == SPW_FP8_NONE) return;
     spw_component *c =
         SPW_COMPONENT(f, fp4 ? "fp4_weights" : "fp8_weights", source, "= linear each", TERM("linear", linear),
                       TERM("each", spw_fp8_weight_bytes(job, stage) / linear));

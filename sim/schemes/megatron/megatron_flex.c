@@ -65,11 +65,8 @@ static void megatron_flex_flow(const spw_routed_group *routed, spw_flow *out) {
     spw_alike_of_flow(out, s->ranks, &sent);
     for (size_t first = 0; first < s->ranks; first += most) {
         const size_t ranks = s->ranks - first < most ? s->ranks - first : most;
-        memset(assigned, 0, ranks * mine * sizeof *assigned);
+        spw_chosen_sums(routed, &chosen, first * mine, ranks * mine, assigned);
         memset(arrived, 0, ranks * sizeof *arrived);
-        for (size_t i = 0; i < chosen.lines; i++)
-            (void)spw_line_add(spw_routed_of(routed, chosen.first[i]) + first * mine, ranks * mine,
-                               chosen.times[i], assigned);
         for (size_t i = 0; i < sent.lines; i++)
             (void)spw_line_add(out->wire[sent.first[i]] + first, ranks, sent.times[i], arrived);
         for (size_t d = 0; d < ranks; d++)

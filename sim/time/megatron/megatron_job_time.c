@@ -9,6 +9,7 @@
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/megatron/host_optimizer_time.h"
+#include "sim/time/megatron/megatron_blocks.h"
 #include "sim/time/megatron/megatron_hidden.h"
 #include "sim/time/megatron/megatron_host.h"
 #include "sim/time/megatron/megatron_job_doubt.h"
@@ -16,7 +17,6 @@
 #include "sim/time/megatron/muon_time.h"
 #include "sim/time/megatron/offload_time.h"
 #include "sim/time/megatron/torchtitan_time.h"
-#include "sim/time/pipeline_time.h"
 #include "sim/traffic/weight_families.h"
 #include "sim/weights/block.h"
 #include "sim/weights/fsdp2.h"
@@ -55,117 +55,6 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
            spw_finetune_is_whole(&job->finetune) && !spw_state_law_of(job)->by_units &&
            spw_offload_is_timed(job) && job->attention != SPW_ATTENTION_UNFUSED &&
            spw_precision_gathered(job) == 2 && spw_precision_is_timed(job);
-}
-
-/* --- Blocks --- */
-
-static size_t block_index(const spw_prediction *p, size_t stage, size_t micro, size_t chunk) {
-    return (stage * p->pipeline.micro_batches + micro) * p->pipeline.chunks + chunk;
-}
-
-/* How many MoE layers stand before the block. */
-static size_t moe_layers_before(const spw_prediction *p, const spw_block *block) {
-    size_t before = 0;
-    for (size_t i = 0; i < block->first; i++) before += p->q->point->job->model.is_moe[i];
-    return before;
-}
-
-/* The MoE layers of a block. Loads are taken in turn, so an earlier block of the group may have had the same. */
-static spw_status time_layers(spw_prediction *p, size_t group, size_t at, const spw_block_load *load) {
-    const spw_megatron_job_request *q = p->q;
-    const size_t ranks = q->point->shape.ranks;
-    const spw_megatron_load *source = q->load + (load->micro * q->groups + group) * q->layers * ranks;
-    size_t i = 0;
-    while (i < p->timed && (p->had[i].micro != load->micro || p->had[i].first != load->first ||
-                            p->had[i].layers != load->layers))
-        i++;
-    p->of[at] = i;
-    if (i < p->timed) return SPW_OK;
-    p->had[p->timed++] = *load;
-    memset(&p->time[i], 0, sizeof p->time[i]);
-    if (load->layers == 0) return SPW_OK;
-    p->shape.layers = load->layers;
-    const spw_megatron_loads loads = {.load = source, .first = load->first, .turn = q->layers};
-    return spw_megatron_time_predict(q->coefficients, &p->shape, p->dispatcher, ranks, &loads, NULL,
-                                     &p->time[i]);
-}
-
-/* With overlap: a share of what goes on the wire, behind as much work at most. */
-static double hidden_of(const spw_prediction *p, double wire_s, double pass_s) {
-    const double micro = (double)p->pipeline.micro_batches; /* the last has none behind it */
-    if (!p->q->point->job->overlap_exchanges) return 0.0;
-    return p->q->coefficients->overlap_share.value * (micro - 1.0) / micro *
-           fmax(fmin(wire_s, pass_s - wire_s), 0.0);
-}
-
-/* Of one pass of block `at`: exchanges that hide, and the host. */
-static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool back, double seconds,
-                      double shared_s) {
-    const spw_megatron_time *t = spw_prediction_time(p, at);
-    const unsigned phases = back ? SPW_BACKWARD_EXCHANGES : SPW_FORWARD_EXCHANGES;
-    const double wire = spw_phases_sum(t->phase_s, phases) - spw_phases_sum(t->rank_wait_s, phases),
-                 hidden = hidden_of(p, wire, seconds),
-                 beside = p->q->point->job->megatron.overlap_shared ? fmin(shared_s, wire) : 0.0;
-    p->hidden_s[at] = (back ? p->hidden_s[at] : 0.0) + hidden;
-    p->shared_hidden_s[at] = (back ? p->shared_hidden_s[at] : 0.0) + beside;
-    const spw_megatron_pass pass = {
-        .seconds = seconds - hidden - beside, .wire_s = wire - hidden, .unlike = t->unlike};
-    return spw_megatron_pass_s(&p->host, block, back, &pass);
-}
-
-static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
-    const spw_megatron_job_request *q = p->q;
-    const spw_block block = spw_pipeline_block(&p->pipeline, &q->point->job->model, stage, chunk);
-    const size_t at = block_index(p, stage, micro, chunk);
-    const spw_block_load load = {.micro = micro % q->micro_batches,
-                                 .first = moe_layers_before(p, &block) % q->layers,
-                                 .layers = block.moe_layers + block.predictions};
-    const spw_status status = time_layers(p, group, at, &load);
-    if (status != SPW_OK) return status;
-    p->forward_s[at] = spw_prediction_time(p, at)->forward_s;
-    p->backward_s[at] = spw_prediction_time(p, at)->backward_s;
-    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
-        const double seconds = p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk);
-        p->forward_s[at] += seconds * p->outside.forward_share[i];
-        p->backward_s[at] += seconds * (1.0 - p->outside.forward_share[i]);
-    }
-    const double shared_s = p->outside.seconds[SPW_OUTSIDE_SHARED] *
-                            spw_prediction_share(p, SPW_OUTSIDE_SHARED, &block, stage, chunk),
-                 forward_share = p->outside.forward_share[SPW_OUTSIDE_SHARED];
-    p->forward_s[at] = pass_of(p, at, &block, false, p->forward_s[at], shared_s * forward_share);
-    p->backward_s[at] = pass_of(p, at, &block, true, p->backward_s[at], shared_s * (1.0 - forward_share));
-    const double copies = spw_prediction_copies_s(p, &block, stage);
-    p->copies_wait_s[at] = fmax(copies - p->forward_s[at], 0.0) + fmax(copies - p->backward_s[at], 0.0);
-    p->forward_s[at] = fmax(p->forward_s[at], copies);
-    p->backward_s[at] = fmax(p->backward_s[at], copies);
-    return SPW_OK;
-}
-
-/* A block with the loads of one before it does the same. */
-static void repeat_block(spw_prediction *p, size_t before, size_t at) {
-    p->of[at] = p->of[before];
-    p->forward_s[at] = p->forward_s[before];
-    p->backward_s[at] = p->backward_s[before];
-    p->copies_wait_s[at] = p->copies_wait_s[before];
-    p->hidden_s[at] = p->hidden_s[before];
-    p->shared_hidden_s[at] = p->shared_hidden_s[before];
-}
-
-static spw_status time_group(spw_prediction *p, size_t group, double *out) {
-    const size_t kinds = p->q->micro_batches;
-    spw_status status = SPW_OK;
-    p->timed = 0;
-    for (size_t stage = 0; stage < p->pipeline.stages; stage++)
-        for (size_t micro = 0; micro < p->pipeline.micro_batches; micro++)
-            for (size_t chunk = 0; chunk < p->pipeline.chunks && status == SPW_OK; chunk++) {
-                const size_t at = block_index(p, stage, micro, chunk);
-                if (micro < kinds)
-                    status = time_block(p, group, stage, micro, chunk);
-                else
-                    repeat_block(p, block_index(p, stage, micro - kinds, chunk), at);
-            }
-    if (status != SPW_OK) return status;
-    return spw_pipeline_time(&p->pipeline, p->forward_s, p->backward_s, p->send_s, out);
 }
 
 /* --- The step --- */
@@ -270,11 +159,11 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     SPW_TRY(begin(&p));
     for (size_t group = 0; group < q->groups; group++) {
         double passes_s = 0.0;
-        SPW_TRY(time_group(&p, group, &passes_s));
+        SPW_TRY(spw_blocks_time_group(&p, group, &passes_s));
         if (passes_s > worst) worst = passes_s, slowest = group;
     }
     if (slowest + 1 < q->groups)
-        SPW_TRY(time_group(&p, slowest, &worst)); /* once more, to be told in detail */
+        SPW_TRY(spw_blocks_time_group(&p, slowest, &worst)); /* once more, to be told in detail */
     SPW_TRY(spw_prediction_parts(&p, worst, out));
     spw_timeline_finish(out, spw_megatron_job_tokens(q->point));
     const bool by_parts = q->point->scheme->type->megatron.by_parts;
@@ -379,9 +268,9 @@ static spw_status mean_block_s(spw_prediction *p, spw_megatron_mean of, size_t s
     const spw_job *job = q->point->job;
     const spw_block block = spw_pipeline_block(&p->pipeline, &job->model, stage, chunk);
     const size_t at = (stage * SPW_MEGATRON_MEANS + (size_t)of) * p->pipeline.chunks + chunk;
-    const spw_block_load load = {(size_t)of, moe_layers_before(p, &block) % q->layers,
+    const spw_block_load load = {(size_t)of, spw_blocks_layers_before(p, &block) % q->layers,
                                  block.moe_layers + block.predictions};
-    const spw_status status = time_layers(p, 0, at, &load);
+    const spw_status status = spw_blocks_time_layers(p, 0, at, &load);
     if (status != SPW_OK) return status;
     const spw_megatron_time *t = spw_prediction_time(p, at);
     const bool beside = job->overlap_exchanges || job->megatron.overlap_shared;
@@ -486,7 +375,7 @@ spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *o
         if (rows > most) most = rows, fullest = group;
     }
     SPW_TRY(begin(&p));
-    SPW_TRY(time_group(&p, fullest, out));
+    SPW_TRY(spw_blocks_time_group(&p, fullest, out));
     SPW_TRY(least_end_s(&p, out));
     *out += spw_prediction_optimizer_s(&p);
 

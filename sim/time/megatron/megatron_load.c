@@ -113,22 +113,16 @@ static void load_by_chunks(const spw_megatron_coefficients *coefficients, const 
     }
 }
 
-/* sum [count] += the numbers of a line that `times` ranks have. */
-static void add_line(const uint32_t *restrict line, double times, size_t count, double *restrict sum) {
-    for (size_t i = 0; i < count; i++) sum[i] += times * (double)line[i];
-}
-
-/* Of rows that arrive in the order of their experts only the sums count, which are whole numbers. */
+/* Of rows that arrive in the order of their experts only the sums count. */
 static void load_by_sums(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
                          const spw_alike *alike, double *scratch, spw_megatron_load *load) {
     const spw_layer_shape *s = routed->shape;
     const size_t t = spw_layer_sharers(s), mine = s->experts_per_rank, experts = s->ranks / t * mine;
+    uint64_t *sum = (uint64_t *)(void *)scratch;
     double *own = scratch + experts;
-    memset(scratch, 0, experts * sizeof *scratch);
-    for (size_t line = 0; line < alike->lines; line++)
-        add_line(spw_routed_of(routed, alike->first[line]), alike->times[line], experts, scratch);
+    spw_chosen_sums(routed, alike, 0, experts, sum);
     for (size_t d = 0; d < s->ranks; d++) {
-        memcpy(own, scratch + d / t * mine, mine * sizeof *own);
+        for (size_t e = 0; e < mine; e++) own[e] = (double)sum[d / t * mine + e];
         spw_megatron_experts_sums(coefficients, s->hidden, s->ffn, own, mine, &load[d]);
     }
 }

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/time/exchange_rate.h"
+#include "sim/time/megatron/megatron_clocks.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,30 +13,7 @@ const char *spw_megatron_phase_name(spw_megatron_phase phase) {
     return (unsigned)phase < SPW_MEGATRON_PHASES ? names[phase] : "?";
 }
 
-/* What a rank's kernels take with its load, pass by pass; the kernels that move rows in the layer's order take as long in both. */
-enum { SENT, ORDER, EXPERTS, UNSORT, UNPERMUTE, BACK_EXPERTS, BACK_SORT, BACK_PERMUTE, PRICES };
-typedef struct price {
-    bool there;
-    double seconds[PRICES];
-} price;
-
-/* The clocks of a step under way. */
-typedef struct step {
-    const spw_megatron_coefficients *c;
-    const spw_megatron_shape *shape;
-    spw_megatron_dispatcher dispatcher;
-    double T, E, e, H, F;
-    double model_H; /* of what the norm and the router read */
-    size_t ranks, layer;
-    double alike;                  /* ranks for which each of these stands */
-    const spw_megatron_load *load; /* [ranks] of the layer */
-    const price *price;            /* of each of these */
-    double *phase_s;               /* [ranks][PHASES] of the layer, or NULL */
-    double *now, *counted;         /* [ranks] GPU; when the host knew the last layer's counts */
-    double met;                    /* end of the last exchange */
-    double *exchange_s;            /* [layers][2] without waiting: rows to their experts, and back */
-    spw_megatron_time *out;
-} step;
+typedef spw_megatron_clocks step;
 
 /* As fmax() of what is no NaN, which no compiler may take it for. */
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -51,98 +29,7 @@ static double gemm_s(const step *s, const spw_megatron_load *load, double spille
            (1.0 + s->c->spill_share.value * spilled) * (1.0 - s->c->zero_share.value * zeros);
 }
 
-/* --- Time that is spent --- */
-
-#define INLINE static inline __attribute__((always_inline)) /* once for each list of phases */
-
-/* The sums of phases in which a layer's ranks spend time by turns, while they do so: apart from the step's own, so that each addition
- * need not wait for memory. All of a second forward pass is recompute, and stands once more under its own name. */
-enum { TURNS = 3 };
-typedef struct purse {
-    bool again;
-    size_t phases;
-    spw_megatron_phase phase[TURNS];
-    double spent[TURNS], waited[TURNS],
-        own[TURNS]; /* again: of the first two the first place has what all have */
-    double *wait_s; /* where waiting is told: host_wait_s or rank_wait_s */
-} purse;
-
-static size_t counts_as(const purse *p, size_t i) {
-    return p->again ? (size_t)SPW_MEGATRON_RECOMPUTE : (size_t)p->phase[i];
-}
-
-INLINE purse purse_open(const step *s, bool again, double *wait_s, size_t phases,
-                        const spw_megatron_phase *phase) {
-    purse p = {.again = again, .phases = phases, .wait_s = wait_s};
-    for (size_t i = 0; i < phases; i++) {
-        p.phase[i] = phase[i];
-        p.spent[i] = s->out->phase_s[counts_as(&p, i)];
-        p.waited[i] = wait_s[counts_as(&p, i)];
-        p.own[i] = s->out->again_s[phase[i]];
-    }
-    return p;
-}
-
-INLINE void purse_close(const step *s, const purse *p) {
-    for (size_t i = 0; i < p->phases; i++) {
-        s->out->phase_s[counts_as(p, i)] = p->spent[p->again ? 0 : i];
-        p->wait_s[counts_as(p, i)] = p->waited[p->again ? 0 : i];
-        if (p->again) s->out->again_s[p->phase[i]] = p->own[i];
-    }
-}
-
-/* A rank spends time in phase i of the purse. */
-INLINE void spend(const step *s, purse *p, size_t i, size_t rank, double seconds) {
-    const double share = seconds / (double)s->ranks;
-    s->now[rank] += seconds;
-    p->spent[p->again ? 0 : i] += share;
-    if (p->again) p->own[i] += share;
-    if (s->phase_s != NULL) s->phase_s[rank * SPW_MEGATRON_PHASES + counts_as(p, i)] += seconds;
-}
-
-/* Returns its part of the mean over the ranks. */
-INLINE double spend_until(const step *s, purse *p, size_t i, size_t rank, double time) {
-    const double seconds = time - s->now[rank];
-    if (!(seconds > 0.0)) return 0.0;
-    spend(s, p, i, rank, seconds);
-    return seconds / (double)s->ranks;
-}
-
-INLINE void wait_until(const step *s, purse *p, size_t i, size_t rank, double time) {
-    const double seconds = spend_until(s, p, i, rank, time);
-    p->waited[p->again ? 0 : i] += seconds;
-    if (p->again) p->own[i] -= seconds;
-}
-
-/* Of every rank in turn the prices of the phases. */
-INLINE void spend_prices(const step *s, bool again, size_t phases, const spw_megatron_phase *phase,
-                         const int *which) {
-    purse p = purse_open(s, again, s->out->host_wait_s, phases, phase);
-    for (size_t r = 0; r < s->ranks; r++)
-        for (size_t i = 0; i < phases; i++) spend(s, &p, i, r, s->price[r].seconds[which[i]]);
-    purse_close(s, &p);
-}
-
-/* All ranks arrive. */
-INLINE void meet(step *s, bool again, spw_megatron_phase phase) {
-    double last = 0.0, sum = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r] - s->met);
-    const double scale = s->c->jitter_share.value * last;
-    for (size_t r = 0; r < s->ranks && scale > 0.0; r++)
-        sum += s->alike * exp((s->now[r] - s->met - last) / scale);
-    s->met += last + (scale > 0.0 ? scale * log(sum) : 0.0);
-    purse p = purse_open(s, again, s->out->rank_wait_s, 1, &phase);
-    for (size_t r = 0; r < s->ranks; r++) wait_until(s, &p, 0, r, s->met);
-    purse_close(s, &p);
-}
-
-INLINE void exchange(step *s, bool again, spw_megatron_phase phase, double seconds) {
-    meet(s, again, phase);
-    s->met += seconds;
-    purse p = purse_open(s, again, s->out->rank_wait_s, 1, &phase);
-    for (size_t r = 0; r < s->ranks; r++) (void)spend_until(s, &p, 0, r, s->met);
-    purse_close(s, &p);
-}
+/* --- Exchanges --- */
 
 /* Measured in both directions and not understood; messages that are all of one size do not show it. */
 static double long_message(const step *s, double message_bytes) {
@@ -167,10 +54,10 @@ static double start_s(const step *s, double nic) {
     return nic > 0.0 ? larger(within, s->c->exchange_start_s.value) : within;
 }
 
-static double ports_s(const step *s, double nic, double element_bytes) {
+static double ports_s(const step *s, const spw_megatron_load *load, double nic, double element_bytes) {
     double heavier = 0.0, most = 0.0, least = INFINITY;
     for (size_t r = 0; r < s->ranks; r++) {
-        const double in = s->load[r].link_in, out = s->load[r].link_out;
+        const double in = load[r].link_in, out = load[r].link_out;
         heavier = larger(heavier, larger(in, out));
         least = smaller(least, smaller(in, out));
         most = larger(most, larger(in, out) + s->c->duplex_share.value * smaller(in, out));
@@ -191,14 +78,19 @@ static double ports_s(const step *s, double nic, double element_bytes) {
 }
 
 /* Both directions of a layer's exchanges are alike, but where the way back sums. */
-static double exchange_of(const step *s, bool back) {
-    const bool sums = back && s->dispatcher == SPW_MEGATRON_ALL_GATHER;
+static void find_exchanges(const step *s, size_t lane, double *out) {
+    const spw_megatron_load *load = s->load[lane];
+    const double nic = spw_megatron_nic_rows(load, s->ranks), begin_s = start_s(s, nic);
     double levels_s = 0.0;
-    if (back && !sums) return s->exchange_s[2 * s->layer];
-    for (size_t r = 0; r < s->ranks; r++) levels_s = larger(levels_s, s->load[r].latency_s);
-    const double nic = spw_megatron_nic_rows(s->load, s->ranks);
-    return start_s(s, nic) + levels_s + ports_s(s, nic, sums ? 4.0 : 2.0);
+    for (size_t r = 0; r < s->ranks; r++) levels_s = larger(levels_s, load[r].latency_s);
+    const double to = begin_s + levels_s + ports_s(s, load, nic, 2.0);
+    out[SPW_WAY_TO * s->lanes + lane] = to;
+    out[SPW_WAY_DISPATCH * s->lanes + lane] = to + begin_s;
+    out[SPW_WAY_BACK * s->lanes + lane] =
+        s->dispatcher == SPW_MEGATRON_ALL_GATHER ? begin_s + levels_s + ports_s(s, load, nic, 4.0) : to;
 }
+
+/* --- Kernels --- */
 
 /* Rows between the order in which they arrive and that of the experts, by kernels of `bytes_per_s`. */
 static double chunks_s(const step *s, const spw_megatron_load *load, double bytes_per_s) {
@@ -209,31 +101,6 @@ static double chunks_s(const step *s, const spw_megatron_load *load, double byte
     if (s->shape->padded)
         return bytes / s->c->slots_bytes_per_s.value + kernels_s(s, s->c->chunk_kernels.value);
     return copy_s(s, bytes + idle) + kernels_s(s, s->c->chunk_kernels.value);
-}
-
-/* --- Among ranks that share experts --- */
-
-static const double CAST_BYTES = 6.0; /* an element, between bf16 and fp32 */
-
-static bool shares(const step *s) { return s->shape->expert_tensor > 1; }
-
-static void gather(const step *s, bool again, spw_megatron_phase phase, int calls, double element_bytes) {
-    purse p = purse_open(s, again, s->out->host_wait_s, 1, &phase);
-    for (size_t r = 0; r < s->ranks; r++)
-        spend(s, &p, 0, r,
-              calls * s->c->exchange_latency_s.value +
-                  element_bytes * s->H * s->load[r].shared / s->c->exchange_bytes_per_s.value);
-    purse_close(s, &p);
-}
-
-/* Sums of fp32, with casts of both sides. */
-static void scatter(const step *s, bool again, spw_megatron_phase phase) {
-    gather(s, again, phase, 1, 4.0);
-    purse p = purse_open(s, again, s->out->host_wait_s, 1, &phase);
-    for (size_t r = 0; r < s->ranks; r++)
-        spend(s, &p, 0, r,
-              copy_s(s, CAST_BYTES * (s->load[r].received + s->load[r].arrived) * s->H) + kernels_s(s, 2));
-    purse_close(s, &p);
 }
 
 /* Into the experts' order before their products, and out of it after their gradients: nothing where the exchange does it. */
@@ -250,21 +117,18 @@ static double activation_s(const step *s, const spw_megatron_load *load) {
 }
 
 static double experts_s(const step *s, const spw_megatron_load *load) {
-    const double tile = s->c->tile_columns.value, *spilled = load->spilled;
-    const double fc1 = 2.0 * load->tiled * s->H * up(first_of(s) * s->F, tile),
-                 fc2 = 2.0 * load->tiled * s->F * up(s->H, tile);
+    const double *spilled = load->spilled, fc1 = 2.0 * load->tiled * s->H * s->tiled_first,
+                 fc2 = 2.0 * load->tiled * s->F * s->tiled_H;
     return gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc1) +
            gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_FFN], fc2) + activation_s(s, load) +
            kernels_s(s, s->c->expert_kernels.value);
 }
 
 static double backward_experts_s(const step *s, const spw_megatron_load *load) {
-    const double rows = s->c->tile_rows.value, tile = s->c->tile_columns.value;
     const double parameters = (first_of(s) + 1.0) * s->H * s->F; /* of one expert */
-    const double fc1 = 2.0 * load->tiled * first_of(s) * s->F * up(s->H, tile),
-                 fc2 = 2.0 * load->tiled * s->H * up(s->F, tile);
-    const double weights = 2.0 * load->received *
-                           (up(s->H, rows) * up(first_of(s) * s->F, tile) + up(s->F, rows) * up(s->H, tile));
+    const double fc1 = 2.0 * load->tiled * first_of(s) * s->F * s->tiled_H,
+                 fc2 = 2.0 * load->tiled * s->H * s->tiled_F,
+                 weights = 2.0 * load->received * s->weights_flops;
     const int depth = s->shape->plain ? SPW_MEGATRON_DEPTH_FFN : SPW_MEGATRON_DEPTH_TWICE_FFN;
     double seconds =
         gemm_s(s, load, load->spilled[depth], fc1) +
@@ -276,103 +140,35 @@ static double backward_experts_s(const step *s, const spw_megatron_load *load) {
     return seconds;
 }
 
-/* --- A layer --- */
-
-static price price_of(const step *s, const spw_megatron_load *load) {
+/* Of one load, every `lanes`th number. */
+static void find_prices(const step *s, const spw_megatron_load *load, double *out) {
     const double sent = 4.0 * load->sent * s->H,
                  back_permute_s = sent / s->c->index_add_bytes_per_s.value +
                                   copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
                                   4.0 * s->T * s->model_H * s->E / s->c->router_flops.value;
-    return (price){.there = true,
-                   .seconds = {[SENT] = copy_s(s, sent),
-                               [ORDER] = order_s(s, load),
-                               [EXPERTS] = experts_s(s, load),
-                               [UNSORT] = chunks_s(s, load, s->c->scatter_bytes_per_s.value),
-                               [UNPERMUTE] = sent / s->c->scatter_bytes_per_s.value,
-                               [BACK_EXPERTS] = backward_experts_s(s, load),
-                               [BACK_SORT] = chunks_s(s, load, s->c->index_add_bytes_per_s.value),
-                               [BACK_PERMUTE] = back_permute_s}};
+    const double seconds[SPW_PRICES] = {
+        [SPW_PRICE_SENT] = copy_s(s, sent),
+        [SPW_PRICE_ORDER] = order_s(s, load),
+        [SPW_PRICE_EXPERTS] = experts_s(s, load),
+        [SPW_PRICE_UNSORT] = chunks_s(s, load, s->c->scatter_bytes_per_s.value),
+        [SPW_PRICE_UNPERMUTE] = sent / s->c->scatter_bytes_per_s.value,
+        [SPW_PRICE_BACK_EXPERTS] = backward_experts_s(s, load),
+        [SPW_PRICE_BACK_SORT] = chunks_s(s, load, s->c->index_add_bytes_per_s.value),
+        [SPW_PRICE_BACK_PERMUTE] = back_permute_s};
+    for (size_t i = 0; i < SPW_PRICES; i++) out[i * s->lanes] = seconds[i];
 }
 
-static double route_s(const step *s) {
-    const double columns = s->shape->capacity > 0 ? s->c->column_bytes.value * s->T * s->E : 0.0;
-    return copy_s(s, s->c->norm_bytes.value * s->T * s->model_H + columns) +
-           2.0 * s->T * s->model_H * s->E / s->c->router_flops.value +
-           kernels_s(s, s->c->route_kernels.value);
-}
+/* --- A step --- */
 
-enum { ROUTING, PERMUTING };
-
-/* Padded to capacity, or where counts stay on the GPU, the host needs none: it is ahead from the first layer on. */
-INLINE void permute(const step *s, purse *p, size_t rank, double sort_s) {
-    const bool first = s->layer == 0 && !p->again;
-    spend(s, p, PERMUTING, rank, sort_s);
-    if (!s->shape->padded && !s->shape->unread) {
-        const double host_s = first ? s->c->host_first_s.value : s->counted[rank] + s->c->host_layer_s.value;
-        wait_until(s, p, PERMUTING, rank, host_s);
-        s->counted[rank] = s->now[rank];
-        if (s->shape->capacity > 0) spend(s, p, PERMUTING, rank, s->c->read_count_s.value);
-    }
-    spend(s, p, PERMUTING, rank, s->price[rank].seconds[SENT]);
-}
-
-INLINE void route_and_permute(const step *s, bool again) {
-    const double routing_s = route_s(s), sort_s = copy_s(s, s->c->sort_bytes.value * s->T * s->E) +
-                                                  kernels_s(s, s->c->permute_kernels.value);
-    const bool waits = s->layer == 0 && !again && !s->shape->graphed;
-    purse p = purse_open(s, again, s->out->host_wait_s, 2,
-                         (const spw_megatron_phase[]){SPW_MEGATRON_ROUTE, SPW_MEGATRON_PERMUTE});
-    for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, &p, ROUTING, r, routing_s);
-        if (waits) wait_until(s, &p, ROUTING, r, s->c->routed_share.value * s->c->host_first_s.value);
-        permute(s, &p, r, sort_s);
-    }
-    purse_close(s, &p);
-}
-
-INLINE void forward_as(step *s, bool again) {
-    static const spw_megatron_phase products[] = {SPW_MEGATRON_SORT, SPW_MEGATRON_EXPERTS,
-                                                  SPW_MEGATRON_UNSORT},
-                                    end[] = {SPW_MEGATRON_UNPERMUTE};
-    route_and_permute(s, again);
-    exchange(s, again, SPW_MEGATRON_DISPATCH,
-             s->exchange_s[2 * s->layer] + start_s(s, spw_megatron_nic_rows(s->load, s->ranks)));
-    if (shares(s)) gather(s, again, SPW_MEGATRON_GATHER, 2, 2.0);
-    spend_prices(s, again, 3, products, (const int[]){ORDER, EXPERTS, UNSORT});
-    if (shares(s)) scatter(s, again, SPW_MEGATRON_SCATTER);
-    exchange(s, again, SPW_MEGATRON_COMBINE, s->exchange_s[2 * s->layer + 1]);
-    spend_prices(s, again, 1, end, (const int[]){UNPERMUTE});
-}
-
-static void forward(step *s) { forward_as(s, false); }
-
-/* Everything counts as recompute. */
-static void forward_again(step *s) { forward_as(s, true); }
-
-static void backward(step *s) {
-    static const spw_megatron_phase products[] = {SPW_MEGATRON_BACKWARD_UNSORT, SPW_MEGATRON_BACKWARD_EXPERTS,
-                                                  SPW_MEGATRON_BACKWARD_SORT},
-                                    begin[] = {SPW_MEGATRON_BACKWARD_UNPERMUTE},
-                                    end[] = {SPW_MEGATRON_BACKWARD_PERMUTE};
-    spend_prices(s, false, 1, begin, (const int[]){SENT});
-    exchange(s, false, SPW_MEGATRON_BACKWARD_COMBINE, s->exchange_s[2 * s->layer + 1]);
-    if (shares(s)) scatter(s, false, SPW_MEGATRON_BACKWARD_SCATTER);
-    spend_prices(s, false, 3, products, (const int[]){ORDER, BACK_EXPERTS, BACK_SORT});
-    if (shares(s)) gather(s, false, SPW_MEGATRON_BACKWARD_GATHER, 2, 2.0);
-    meet(s, false, SPW_MEGATRON_BACKWARD_SORT);
-    exchange(s, false, SPW_MEGATRON_BACKWARD_DISPATCH, s->exchange_s[2 * s->layer]);
-    spend_prices(s, false, 1, end, (const int[]){BACK_PERMUTE});
-}
-
-static double last_of(const step *s) {
+static double last_of(const step *s, size_t lane) {
     double last = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r]);
+    for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r * s->lanes + lane]);
     return last;
 }
 
-static double unlike_of(const step *s) {
+static double unlike_of(const step *s, size_t lane) {
     double most = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) most = larger(most, s->load[r].unlike);
+    for (size_t r = 0; r < s->ranks; r++) most = larger(most, s->load[lane][r].unlike);
     return most;
 }
 
@@ -400,64 +196,147 @@ static bool are_alike(const spw_megatron_loads *loads, size_t layers, size_t ran
     return true;
 }
 
-/* The prices of the layer's loads, found at their first turn. */
-static const price *priced(const step *s, price *of) {
-    if (of[0].there) return of;
-    for (size_t r = 0; r < s->ranks; r++) of[r] = price_of(s, &s->load[r]);
-    return of;
+static size_t rows_of(const spw_megatron_loads *loads, size_t layers) {
+    return loads->turn > 0 && loads->turn < layers ? loads->turn : layers;
+}
+
+/* Of a layer: its loads, and before it runs forward its exchanges and the prices that no layer before it had.
+ * prices: [rows][ranks][SPW_PRICES][lanes] */
+static void begin_layer(step *s, const spw_megatron_loads *loads, size_t ranks, bool back, double *prices,
+                        double *exchange_s) {
+    const size_t rows = rows_of(loads, s->shape->layers);
+    double *price = prices + s->layer % rows * s->ranks * SPW_PRICES * s->lanes,
+           *here_s = exchange_s + s->layer * SPW_WAYS * s->lanes;
+    for (size_t l = 0; l < s->lanes; l++) {
+        const size_t turn = loads[l].turn;
+        s->load[l] = loads[l].load + (turn > 0 ? (loads[l].first + s->layer) % turn : s->layer) * ranks;
+        if (!back) find_exchanges(s, l, here_s);
+        for (size_t r = 0; r < s->ranks && !back && s->layer < rows; r++)
+            find_prices(s, &s->load[l][r], price + r * SPW_PRICES * s->lanes + l);
+    }
+    s->price = price;
+    s->exchange_s = here_s;
+}
+
+static void give(const step *s, size_t lane, spw_megatron_time *out) {
+    out->step_s = last_of(s, lane);
+    out->backward_s = out->step_s - out->forward_s;
+    for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) {
+        out->phase_s[f] = s->spent_s[f][lane];
+        out->rank_wait_s[f] = s->rank_wait_s[f][lane];
+        out->host_wait_s[f] = s->host_wait_s[f][lane];
+        out->again_s[f] = s->again_s[f][lane];
+    }
+}
+
+/* What is to be timed, by how many ranks. */
+typedef struct timed {
+    const spw_megatron_coefficients *c;
+    const spw_megatron_shape *shape;
+    spw_megatron_dispatcher dispatcher;
+    size_t ranks;
+} timed;
+
+static step step_of(const timed *t, size_t lanes, bool one) {
+    const spw_megatron_shape *shape = t->shape;
+    step s = {.c = t->c,
+              .shape = shape,
+              .dispatcher = t->dispatcher,
+              .lanes = lanes,
+              .ranks = one ? 1 : t->ranks,
+              .alike = one ? (double)t->ranks : 1.0,
+              .T = (double)shape->tokens,
+              .E = (double)shape->experts,
+              .e = (double)shape->experts_per_rank,
+              .H = (double)shape->hidden,
+              .F = (double)shape->ffn,
+              .model_H = (double)(shape->model_hidden > 0 ? shape->model_hidden : shape->hidden)};
+    const double rows = t->c->tile_rows.value, tile = t->c->tile_columns.value;
+    s.tiled_H = up(s.H, tile);
+    s.tiled_F = up(s.F, tile);
+    s.tiled_first = up(first_of(&s) * s.F, tile);
+    s.weights_flops = up(s.H, rows) * s.tiled_first + up(s.F, rows) * s.tiled_H;
+    return s;
+}
+
+/* loads [lanes], of as many rows; out [lanes] */
+static spw_status run(const timed *t, size_t lanes, bool one, const spw_megatron_loads *loads,
+                      double *phase_s, spw_megatron_time *out) {
+    const spw_megatron_shape *shape = t->shape;
+    const size_t layers = shape->layers;
+    step s = step_of(t, lanes, one);
+    double *prices = NULL, *exchange_s = NULL;
+    spw_status status = SPW_OK;
+    memset(out, 0, lanes * sizeof *out);
+    SPW_TRY(SPW_ALLOC(s.ranks * lanes, &s.now));
+    SPW_TRY(SPW_ALLOC(s.ranks * lanes, &s.counted));
+    SPW_TRY(SPW_RESIZE(layers * SPW_WAYS * lanes, &exchange_s));
+    SPW_TRY(SPW_RESIZE(rows_of(loads, layers) * s.ranks * SPW_PRICES * lanes, &prices));
+    if (phase_s != NULL) memset(phase_s, 0, layers * s.ranks * SPW_MEGATRON_PHASES * sizeof *phase_s);
+    for (size_t i = 0; i < 2 * layers; i++) {
+        const bool back = i >= layers;
+        for (size_t l = 0; l < lanes && i == layers; l++) out[l].forward_s = last_of(&s, l);
+        s.layer = back ? 2 * layers - 1 - i : i;
+        s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * s.ranks * SPW_MEGATRON_PHASES;
+        begin_layer(&s, loads, t->ranks, back, prices, exchange_s);
+        for (size_t l = 0; l < lanes && !back; l++) out[l].unlike += unlike_of(&s, l);
+        if (!back) spw_megatron_clocks_forward(&s);
+        if (back && shape->recompute == SPW_RECOMPUTE_MOE) spw_megatron_clocks_again(&s);
+        if (back) spw_megatron_clocks_backward(&s);
+    }
+    for (size_t l = 0; l < lanes; l++) give(&s, l, &out[l]);
+
+cleanup:
+    spw_free(s.now);
+    spw_free(s.counted);
+    spw_free(exchange_s);
+    spw_free(prices);
+    return status;
+}
+
+static spw_status check(const spw_megatron_shape *shape, size_t ranks) {
+    if (ranks == 0 || shape->layers == 0 || shape->tokens == 0 || shape->hidden == 0 || shape->ffn == 0 ||
+        shape->experts == 0)
+        return spw_fail(SPW_EARG, "the time of a stack of %zu layers, %zu tokens, %zu ranks: all at least 1",
+                        shape->layers, shape->tokens, ranks);
+    return SPW_OK;
+}
+
+static bool is_one(const timed *t, const spw_megatron_loads *loads) {
+    return t->ranks > FEW_RANKS && are_alike(loads, t->shape->layers, t->ranks);
 }
 
 spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
                                      spw_megatron_dispatcher dispatcher, size_t ranks,
                                      const spw_megatron_loads *loads, double *phase_s,
                                      spw_megatron_time *out) {
-    const bool one = phase_s == NULL && ranks > FEW_RANKS && are_alike(loads, shape->layers, ranks);
-    step s = {.c = c,
-              .shape = shape,
-              .dispatcher = dispatcher,
-              .ranks = one ? 1 : ranks,
-              .alike = one ? (double)ranks : 1.0,
-              .out = out};
-    const size_t rows = loads->turn > 0 && loads->turn < shape->layers ? loads->turn : shape->layers;
-    price *prices = NULL; /* [rows][ranks] */
-    spw_status status = SPW_OK;
+    const timed t = {c, shape, dispatcher, ranks};
+    const spw_status status = check(shape, ranks);
     memset(out, 0, sizeof *out);
-    if (ranks == 0 || shape->layers == 0 || shape->tokens == 0 || shape->hidden == 0 || shape->ffn == 0 ||
-        shape->experts == 0)
-        return spw_fail(SPW_EARG, "the time of a stack of %zu layers, %zu tokens, %zu ranks: all at least 1",
-                        shape->layers, shape->tokens, ranks);
-    SPW_TRY(SPW_ALLOC(ranks, &s.now));
-    SPW_TRY(SPW_ALLOC(ranks, &s.counted));
-    SPW_TRY(SPW_ALLOC(2 * shape->layers, &s.exchange_s));
-    SPW_TRY(SPW_RESIZE(rows * ranks, &prices));
-    for (size_t i = 0; i < rows; i++) prices[i * ranks].there = false;
-    s.T = (double)shape->tokens;
-    s.E = (double)shape->experts;
-    s.e = (double)shape->experts_per_rank;
-    s.H = (double)shape->hidden;
-    s.F = (double)shape->ffn;
-    s.model_H = shape->model_hidden > 0 ? (double)shape->model_hidden : s.H;
-    if (phase_s != NULL) memset(phase_s, 0, shape->layers * ranks * SPW_MEGATRON_PHASES * sizeof *phase_s);
-    for (size_t i = 0; i < 2 * shape->layers; i++) {
-        const bool back = i >= shape->layers;
-        if (i == shape->layers) out->forward_s = last_of(&s);
-        s.layer = back ? 2 * shape->layers - 1 - i : i;
-        s.load = loads->load + (loads->turn > 0 ? (loads->first + s.layer) % loads->turn : s.layer) * ranks;
-        s.price = priced(&s, prices + s.layer % rows * ranks);
-        s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * ranks * SPW_MEGATRON_PHASES;
-        for (int d = 0; d < 2 && !back; d++) s.exchange_s[2 * s.layer + (size_t)d] = exchange_of(&s, d == 1);
-        out->unlike += back ? 0.0 : unlike_of(&s);
-        if (!back) forward(&s);
-        if (back && shape->recompute == SPW_RECOMPUTE_MOE) forward_again(&s);
-        if (back) backward(&s);
-    }
-    out->step_s = last_of(&s);
-    out->backward_s = out->step_s - out->forward_s;
+    return status == SPW_OK ? run(&t, 1, phase_s == NULL && is_one(&t, loads), loads, phase_s, out) : status;
+}
 
-cleanup:
-    spw_free(s.now);
-    spw_free(s.counted);
-    spw_free(s.exchange_s);
-    spw_free(prices);
+/* As many of the loads, from the first on, as run side by side. */
+static size_t side_by_side(const timed *t, const spw_megatron_loads *loads, size_t count, bool one) {
+    size_t n = 1;
+    while (n < count && n < SPW_MEGATRON_LANES && loads[n].turn == loads->turn && is_one(t, &loads[n]) == one)
+        n++;
+    return n;
+}
+
+spw_status spw_megatron_times_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
+                                      spw_megatron_dispatcher dispatcher, size_t ranks,
+                                      const spw_megatron_loads *loads, size_t count, spw_megatron_time *out) {
+    const timed t = {c, shape, dispatcher, ranks};
+    spw_status status = check(shape, ranks);
+    for (size_t i = 0, n = 0; i < count && status == SPW_OK; i += n) {
+        const bool one = is_one(&t, &loads[i]);
+        spw_megatron_loads lane[SPW_MEGATRON_LANES];
+        spw_megatron_time of[SPW_MEGATRON_LANES];
+        n = side_by_side(&t, loads + i, count - i, one);
+        for (size_t l = 0; l < SPW_MEGATRON_LANES; l++) lane[l] = loads[i + (l < n ? l : 0)];
+        status = run(&t, n > 1 ? SPW_MEGATRON_LANES : 1, one, lane, NULL, of);
+        memcpy(out + i, of, n * sizeof *of);
+    }
     return status;
 }

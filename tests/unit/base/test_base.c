@@ -224,7 +224,7 @@ static void test_grow(void) {
     for (size_t i = 0; i < 100; i++) {
         const size_t before = room;
         CHECK_OK(SPW_GROW(i, i + 1, &room, &number));
-        CHECK(room == (i < before ? before : 2 * (i + 1)) && number[i] == 0);
+        CHECK(room == (i < before ? before : 2 * (i + 1)));
         number[i] = i + 7;
     }
     for (size_t i = 0; i < 100; i++) CHECK(number[i] == i + 7);

@@ -342,6 +342,48 @@ static void test_state_alone(void) {
     }
 }
 
+static void check_alike(const spw_footprint *a, const spw_footprint *b) {
+    CHECK(a->peak_bytes == b->peak_bytes && a->argument_bytes == b->argument_bytes && a->moment == b->moment);
+    CHECK(memcmp(a->fixed_bytes, b->fixed_bytes, sizeof a->fixed_bytes) == 0);
+    CHECK(memcmp(a->beside_bytes, b->beside_bytes, sizeof a->beside_bytes) == 0);
+    CHECK(a->live_set.backward_bytes == b->live_set.backward_bytes &&
+          a->live_set.saved_bytes == b->live_set.saved_bytes && a->rows.held == b->rows.held &&
+          a->rows.received == b->rows.received && a->follows_routing == b->follows_routing);
+    CHECK(strcmp(a->step, b->step) == 0 && a->saved.all == b->saved.all);
+    CHECK(a->components == b->components);
+    for (size_t i = 0; i < a->components && i < b->components; i++) {
+        const spw_component *c = &a->component[i], *d = &b->component[i];
+        char text[2][SPW_COMPONENT_TEXT];
+        spw_component_print(c, text[0]);
+        spw_component_print(d, text[1]);
+        CHECK(strcmp(c->name, d->name) == 0 && strcmp(text[0], text[1]) == 0);
+        CHECK(c->bytes == d->bytes && c->routed == d->routed && c->source == d->source &&
+              memcmp(c->live, d->live, sizeof c->live) == 0);
+    }
+}
+
+/* Stages together, which share what their layers have in common, are the stages one by one: also where a stage has more in front of
+ * that than those before it, or another layer. */
+static void test_stages_together(void) {
+    static const char *const more[] = {
+        "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\n",
+        "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\nremat: none\n",
+        "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\nremat: none\n"
+        "offload_modules: [expert_fc1]\n"};
+    static spw_footprint all[4], one;
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        const spw_job job = pipeline_job(4, 1, 8, 8, more[i]);
+        spw_scheme scheme;
+        CHECK_OK(spw_scheme_parse("megatron-flex", &scheme));
+        const spw_point point = spw_point_of(&job, &scheme, 8);
+        CHECK_OK(spw_footprint_of_stages(&point, 4, all));
+        for (size_t stage = 0; stage < 4; stage++) {
+            CHECK_OK(spw_footprint_of_stage(&point, stage, NULL, &one));
+            check_alike(&all[stage], &one);
+        }
+    }
+}
+
 /* --- FSDP2 where the experts are no multiple of the GPUs: what torch.chunk gives the ranks, dealt expert by expert --- */
 
 typedef struct uneven {
@@ -415,6 +457,7 @@ static void test_uneven(void) {
 
 int main(void) {
     test_state_alone();
+    test_stages_together();
     test_pipeline();
     test_accumulation();
     test_optimizer();

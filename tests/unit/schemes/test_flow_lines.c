@@ -79,7 +79,38 @@ static void test_times(void) {
     CHECK(spw_megatron_load_is(&a, &b) && a.idle_rows > 0.0 && a.tiled == 48.0 + 144.0);
 }
 
+/* Sums of choices, rank by rank: of few tokens in 32 bits, of many in 64. */
+static void test_chosen_sums(void) {
+    enum { RANKS = 12, EXPERTS = 1200, LINES = 5 };
+    static uint32_t routed[LINES * EXPERTS], line[2 * RANKS];
+    static uint64_t assignments[2 * RANKS], sum[EXPERTS];
+    uint64_t seed = 5;
+    for (int wide = 0; wide < 2; wide++) {
+        spw_counts counts = {.placement = {.ranks = 2 * RANKS, .group_ranks = RANKS, .experts = EXPERTS},
+                             .line = line,
+                             .shared = true,
+                             .routed = routed,
+                             .assignments = assignments};
+        const spw_layer_shape shape = {.ranks = RANKS, .experts = EXPERTS};
+        const spw_routed_group group = {.shape = &shape, .counts = &counts, .number = 1};
+        for (size_t i = 0; i < sizeof routed / sizeof *routed; i++)
+            routed[i] =
+                wide ? UINT32_MAX - (uint32_t)random_below(&seed, 9) : (uint32_t)random_below(&seed, 99);
+        for (size_t r = 0; r < 2 * RANKS; r++) {
+            line[r] = (uint32_t)random_below(&seed, LINES);
+            assignments[r] = 0;
+            for (size_t x = 0; x < EXPERTS; x++) assignments[r] += routed[line[r] * EXPERTS + x];
+        }
+        spw_alike_of_counts(&group, &alike);
+        for (size_t first = 0; first < EXPERTS; first += 70) {
+            spw_chosen_sums(&group, &alike, first, EXPERTS - first, sum);
+            for (size_t x = first; x < EXPERTS; x++) CHECK(sum[x - first] == spw_chosen_rows(&group, x));
+        }
+    }
+}
+
 int main(void) {
+    test_chosen_sums();
     test_who_shares();
     test_too_many();
     test_parts();

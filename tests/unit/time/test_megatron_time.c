@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
+#include "tests/unit/ref_random.h"
 #include "tests/unit/time/megatron_layers.h"
 
 #include <math.h>
@@ -209,6 +210,61 @@ static void test_loads_in_turn(void) {
     CHECK(got.step_s > want.step_s); /* the full one twice */
 }
 
+static void check_same(const spw_megatron_time *a, const spw_megatron_time *b) {
+    CHECK(a->forward_s == b->forward_s && a->backward_s == b->backward_s && a->step_s == b->step_s &&
+          a->unlike == b->unlike);
+    for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++)
+        CHECK(a->phase_s[f] == b->phase_s[f] && a->rank_wait_s[f] == b->rank_wait_s[f] &&
+              a->host_wait_s[f] == b->host_wait_s[f] && a->again_s[f] == b->again_s[f]);
+}
+
+/* Some of them the same for all ranks. */
+static void fill_at_random(uint64_t *seed, spw_megatron_load *load, size_t count, bool between_nodes) {
+    const bool alike = random_below(seed, 3) == 0;
+    for (size_t i = 0; i < count; i++) {
+        const double rows = 4096.0 + (double)random_below(seed, 9999);
+        load[i] = (spw_megatron_load){.received = rows,
+                                      .sent = rows + 9.0,
+                                      .link_in = rows / 2.0,
+                                      .link_out = 3000.0,
+                                      .nic_in = between_nodes ? rows / 4.0 : 0.0,
+                                      .arrived = rows / 3.0,
+                                      .shared = rows / 5.0,
+                                      .tiled = rows + 100.0,
+                                      .unlike = rows / 2e4};
+        if (alike && i > 0) load[i] = load[0];
+    }
+}
+
+/* Loads side by side take what each takes alone, to the last bit: of any number, with layers in turn from any one on. */
+static void test_side_by_side(void) {
+    enum { MOST_LOADS = 11, MANY = 72, ROWS = 2 };
+    static spw_megatron_load load[MOST_LOADS][ROWS * MANY];
+    spw_megatron_coefficients c = preset();
+    uint64_t seed = 3;
+    c.nic_bytes_per_s = 5e10;
+    for (size_t turn = 0; turn < 60; turn++) {
+        const size_t count = 1 + turn % MOST_LOADS, ranks = turn % 3 == 0 ? MANY : 2 + turn % 5;
+        spw_megatron_loads loads[MOST_LOADS];
+        spw_megatron_time want, got[MOST_LOADS];
+        spw_megatron_shape s = shape;
+        s.layers = 1 + turn % 4;
+        s.recompute = turn % 2 == 0 ? SPW_RECOMPUTE_MOE : SPW_RECOMPUTE_NONE;
+        s.expert_tensor = turn % 7 == 1 ? 2 : 1;
+        s.capacity = turn % 5 == 2 ? 4096 : 0;
+        s.padded = turn % 10 == 2;
+        for (size_t i = 0; i < count; i++) {
+            fill_at_random(&seed, load[i], ROWS * MANY, turn % 4 == 3);
+            loads[i] = (spw_megatron_loads){load[i], random_below(&seed, 2), ROWS};
+        }
+        CHECK_OK(spw_megatron_times_predict(&c, &s, SPW_MEGATRON_TOKENS, ranks, loads, count, got));
+        for (size_t i = 0; i < count; i++) {
+            CHECK_OK(spw_megatron_time_predict(&c, &s, SPW_MEGATRON_TOKENS, ranks, &loads[i], NULL, &want));
+            check_same(&want, &got[i]);
+        }
+    }
+}
+
 /* Away from what was measured the interval is wider, by the part of the step that each doubt concerns. */
 static void test_doubts(void) {
     spw_megatron_coefficients c = preset();
@@ -328,6 +384,7 @@ int main(int argc, char **argv) {
     test_host();
     test_tiles();
     test_loads_in_turn();
+    test_side_by_side();
     test_doubts();
     test_damage(argv[1]);
     return check_done();

@@ -377,7 +377,75 @@ static void check_side_by_side(void) {
     spw_count_tree_destroy(tree);
 }
 
+static void compare_trees(const spw_count_tree *even, const spw_count_tree *uneven) {
+    CHECK(even->even && !uneven->even);
+    CHECK(even->nodes == uneven->nodes && even->states == uneven->states && even->options == uneven->options);
+    for (size_t i = 0; i < even->states && even->states == uneven->states; i++)
+        CHECK(fabs(even->share[i] - uneven->share[i]) < 1e-9 && even->first[i] == uneven->first[i]);
+    CHECK(even->first[even->states] == even->options);
+    for (size_t i = 0; i < even->options && even->options == uneven->options; i++) {
+        const spw_count_option *a = &even->option[i], *b = &uneven->option[i];
+        CHECK(fabs(a->share - b->share) < 1e-9 && a->left == b->left && a->right == b->right);
+    }
+}
+
+static void compare_draws(const job *j, const spw_count_tree *even, const spw_count_tree *uneven) {
+    const spw_count_tree *tree[2] = {even, uneven};
+    counts drawn[2];
+    memset(drawn, 0, sizeof drawn);
+    for (size_t i = 0; i < 2; i++) {
+        spw_count_normal *normal = NULL;
+        CHECK_OK(spw_count_normal_create(tree[i], &normal));
+        CHECK(spw_count_normal_serves(normal, j->tokens));
+        void *scratch = calloc(1, spw_count_normal_bytes(normal));
+        spw_count_normal_begin(scratch);
+        draw_piece(j, normal, draw_normal, 3, scratch, &drawn[i]);
+        free(scratch);
+        spw_count_normal_destroy(normal);
+    }
+    check_possible(j, &drawn[0]);
+    CHECK(memcmp(&drawn[0], &drawn[1], sizeof drawn[0]) == 0);
+}
+
+/* Where all experts are asked for as often, one half of a run stands for the other: a tree that is made so is that of experts one of
+ * which is asked for a little more often, for which nothing stands for anything else. */
+static void check_even(void) {
+    static const struct {
+        job job;
+        size_t groups, kept;
+    } jobs[] = {{{"", 96, 4, 16, 2, 4096}, 0, 0},
+                {{"", 60, 5, 12, 4, 4096}, 0, 0},
+                {{"", 128, 8, 32, 4, 4096}, 4, 2},
+                {{"", 72, 6, 12, 4, 4096}, 12, 5}};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        const job *j = &jobs[i].job;
+        double inclusion[MOST], kept[MOST];
+        const size_t groups = jobs[i].groups;
+        spw_count_law law = {.experts = j->experts,
+                             .top_k = j->top_k,
+                             .inclusion = inclusion,
+                             .groups = groups,
+                             .kept = jobs[i].kept,
+                             .group_inclusion = groups > 0 ? kept : NULL,
+                             .rank_experts = j->experts / j->ranks,
+                             .node_experts = j->experts / j->nodes};
+        spw_count_tree *tree[2] = {NULL, NULL};
+        const double of_group = groups > 0 ? (double)jobs[i].kept / (double)groups : 1.0;
+        for (size_t x = 0; x < j->experts; x++)
+            inclusion[x] = (double)j->top_k / ((double)j->experts * of_group);
+        for (size_t g = 0; g < groups; g++) kept[g] = of_group;
+        for (size_t t = 0; t < 2; t++) {
+            CHECK_OK(spw_count_tree_create(&law, &tree[t]));
+            inclusion[j->experts - 1] *= 1.0 + 1e-12;
+        }
+        compare_trees(tree[0], tree[1]);
+        compare_draws(j, tree[0], tree[1]);
+        for (size_t t = 0; t < 2; t++) spw_count_tree_destroy(tree[t]);
+    }
+}
+
 int main(void) {
+    check_even();
     check_normal_numbers();
     check_side_by_side();
     check_trace();
