@@ -1,5 +1,6 @@
 #include "sim/routing/segment_counts.h"
 
+#include "base/grow.h"
 #include "base/memory.h"
 #include "traces/generate/made_trace.h"
 
@@ -148,11 +149,7 @@ spw_status spw_segment_counts_need(spw_segment_counts *c, const spw_layout *layo
 
 /* Room for the figures of `fresh` pieces more. */
 static spw_status make_room(spw_segment_counts *c, size_t fresh) {
-    const size_t need = (c->pieces + fresh) * c->width;
-    if (need <= c->figure_capacity) return SPW_OK;
-    const spw_status status = SPW_RESIZE(2 * need, &c->figure);
-    if (status == SPW_OK) c->figure_capacity = 2 * need;
-    return status;
+    return SPW_GROW(c->pieces * c->width, (c->pieces + fresh) * c->width, &c->figure_capacity, &c->figure);
 }
 
 /* Figures of the `fresh` pieces at the end, as if each were a rank of its own. */

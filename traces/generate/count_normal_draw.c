@@ -17,15 +17,13 @@ typedef double lane_numbers[LANES];
 /* --- Normal numbers --- */
 
 enum { CELL_BITS = 9, CELLS = 1 << CELL_BITS, END_CELLS = 8 };
-static struct {
-    double begin, wide;
-} inverse[CELLS]; /* of each cell its first number, and a part in 2^53 of how far it is to the next cell's */
+/* Of each cell its first number, and a part in 2^53 of how far it is to the next cell's. */
+static double cell_begin[CELLS], cell_wide[CELLS];
 static pthread_once_t inverse_once = PTHREAD_ONCE_INIT;
 
 static void list_inverse(void) {
-    for (size_t i = 1; i < CELLS; i++) inverse[i].begin = gsl_cdf_ugaussian_Pinv((double)i / CELLS);
-    for (size_t i = 1; i + 1 < CELLS; i++)
-        inverse[i].wide = (inverse[i + 1].begin - inverse[i].begin) * 0x1p-53;
+    for (size_t i = 1; i < CELLS; i++) cell_begin[i] = gsl_cdf_ugaussian_Pinv((double)i / CELLS);
+    for (size_t i = 1; i + 1 < CELLS; i++) cell_wide[i] = (cell_begin[i + 1] - cell_begin[i]) * 0x1p-53;
 }
 
 /* Its highest bit is set in the cells at the ends. */
@@ -62,7 +60,7 @@ INLINE void draw_normals(uint64_t *state, size_t lanes, double *z) {
     }
     as_numbers(rest, lanes, within);
     _Pragma("omp simd reduction(| : ends)") for (size_t l = 0; l < lanes; l++) ends |= at_end(cell[l]);
-    for (size_t l = 0; l < lanes; l++) z[l] = inverse[cell[l]].begin + within[l] * inverse[cell[l]].wide;
+    for (size_t l = 0; l < lanes; l++) z[l] = cell_begin[cell[l]] + within[l] * cell_wide[cell[l]];
     for (size_t l = 0; l < lanes && is_at_end(ends); l++)
         if (is_at_end(at_end(cell[l])))
             z[l] = gsl_cdf_ugaussian_Pinv(((double)(bits[l] >> 11) + 0.5) * 0x1p-53);

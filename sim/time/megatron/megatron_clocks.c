@@ -262,10 +262,12 @@ typedef struct passes {
     pass *forward, *again, *backward;
 } passes;
 
+#define DEFINE_PASS(target, name, work) \
+    target static void name(spw_megatron_clocks *s) { (work); }
 #define DEFINE_PASSES(target, name, lanes) \
-    target static void forward_##name(spw_megatron_clocks *s) { forward_as(s, lanes, false); } \
-    target static void again_##name(spw_megatron_clocks *s) { forward_as(s, lanes, true); } \
-    target static void backward_##name(spw_megatron_clocks *s) { backward_as(s, lanes); } \
+    DEFINE_PASS(target, forward_##name, forward_as(s, lanes, false)) \
+    DEFINE_PASS(target, again_##name, forward_as(s, lanes, true)) \
+    DEFINE_PASS(target, backward_##name, backward_as(s, lanes)) \
     static const passes passes_##name = {forward_##name, again_##name, backward_##name};
 #define BASELINE /* of the processor that this is compiled for */
 

@@ -122,7 +122,8 @@ static void load_by_sums(const spw_megatron_coefficients *coefficients, const sp
     double *own = scratch + experts;
     spw_chosen_sums(routed, alike, 0, experts, sum);
     for (size_t d = 0; d < s->ranks; d++) {
-        for (size_t e = 0; e < mine; e++) own[e] = (double)sum[d / t * mine + e];
+        const uint64_t *of = sum + d / t * mine;
+        for (size_t e = 0; e < mine; e++) own[e] = (double)of[e];
         spw_megatron_experts_sums(coefficients, s->hidden, s->ffn, own, mine, &load[d]);
     }
 }

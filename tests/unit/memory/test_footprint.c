@@ -372,7 +372,7 @@ static void test_stages_together(void) {
         "offload_modules: [expert_fc1]\n"};
     static spw_footprint all[4], one;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
-        const spw_job job = pipeline_job(4, 1, 8, 8, more[i]);
+        const spw_job job = pipeline_job(4, 2, 8, 8, more[i]);
         spw_scheme scheme;
         CHECK_OK(spw_scheme_parse("megatron-flex", &scheme));
         const spw_point point = spw_point_of(&job, &scheme, 8);
