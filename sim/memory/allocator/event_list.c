@@ -378,7 +378,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
     spw_status status = SPW_OK;
     begin_replay(allocator, sure, out);
     if (!visits) spw_event_list_spread(list);
-    if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &marks.known));
+    if (list->marks > 0 && slots > 0) SPW_TRY(SPW_RESIZE(list->marks, &marks.known));
     size_t mark = marks.known != NULL ? mark_from(list, 0, &at) : SIZE_MAX, next = visit_from(list, &at);
     while (at.event < list->events && !out->refused) {
         if (at.event == mark) {

@@ -22,6 +22,7 @@ static uint64_t next_random(uint64_t *state) {
 typedef struct question {
     const char *scheme, *more, *remat, *parallel;
     bool alike;
+    const char *model; /* NULL: one whose layers are all of one kind */
 } question;
 
 static const question questions[] = {
@@ -35,14 +36,15 @@ static const question questions[] = {
      true},
     {"megatron-flex", "optimizer: sharded\nfsdp2: {reshard_after_forward: never}\n", "full",
      "expert: 8, pipeline: 4", true},
+    {"megatron-flex", "", "full", "expert: 8, pipeline: 2", true, "glm-4.5-air"},
 };
 
 static void read_job(const question *q, double hbm_gib, spw_job *out, spw_scheme *scheme) {
     char text[1024];
     (void)snprintf(text, sizeof text,
-                   "model: qwen3-30b-a3b\ncluster: h100-8x8\nparallel: {%s}\nremat: %s\n"
+                   "model: %s\ncluster: h100-8x8\nparallel: {%s}\nremat: %s\n"
                    "batch: {sequence_length: 1024, sequences_per_gpu: 4, micro_batches: 4}\n%s",
-                   q->parallel, q->remat, q->more);
+                   q->model != NULL ? q->model : "qwen3-30b-a3b", q->parallel, q->remat, q->more);
     CHECK_OK(spw_job_parse("job", NULL, text, strlen(text), out));
     out->cluster.hbm_gib.value = hbm_gib;
     CHECK_OK(spw_scheme_parse(q->scheme, scheme));
