@@ -78,7 +78,7 @@ static void fill_cells(spw_event_list *list, bool again) {
     }
 }
 
-static uint64_t count_of(uint16_t layer, uint8_t which, uint64_t turn) {
+static uint64_t count_of(uint16_t layer, unsigned which, uint64_t turn) {
     uint64_t state = (turn * CELLS + layer) * KINDS + which + 1;
     for (int k = 0; k < 4; k++) (void)next_random(&state);
     return state % 11 == 0 ? 0 : state % (turn % 2 == 0 ? 2 * MIB : 40 * MIB) / law_of[which].unit;
@@ -103,7 +103,7 @@ static void set_bytes(spw_event_list *list, uint64_t turn) {
 /* Of those alone whose bytes change. */
 static void set_own(spw_event_list *list, uint64_t turn) {
     for (size_t v = 0; v < list->visits; v++)
-        for (uint8_t which = 0; which < SPW_CELL_COUNTS; which++)
+        for (unsigned which = 0; which < SPW_CELL_COUNTS; which++)
             list->visit[v].count[which] = count_of(list->visit[v].layer, which, turn);
     for (size_t i = 0; i < list->owns; i++)
         list->event[list->own[i].event].bytes = bytes_of(&list->event[list->own[i].event], turn);
@@ -170,6 +170,20 @@ static void check_repeated(void) {
     spw_event_list_destroy(&list);
 }
 
+/* One tensor that stays, alone. */
+static void check_alone(void) {
+    spw_event_list list = {.events = 0}, copy = {.events = 0};
+    add_kind(&list, 0, 0, 0, true);
+    CHECK_OK(spw_event_list_find_visits(&list, law_of, LAWS));
+    CHECK_OK(spw_event_list_copy(&list, &copy));
+    CHECK(copy.visits == 0 && copy.owns == 1);
+    copy.event[0].bytes = 7;
+    CHECK_OK(spw_event_list_outline(&copy));
+    CHECK(same_top(spw_event_list_tops(&copy).first, 7, 0));
+    spw_event_list_destroy(&list);
+    spw_event_list_destroy(&copy);
+}
+
 static void check_own(uint64_t seed) {
     const spw_allocator_settings settings = {.expandable_segments = seed % 5 == 0};
     spw_event_list plain = {.events = 0}, own = {.events = 0}, copy = {.events = 0};
@@ -218,6 +232,7 @@ static void check_own(uint64_t seed) {
 
 int main(void) {
     check_repeated();
+    check_alone();
     for (uint64_t seed = 1; seed <= 40; seed++) check_own(seed);
     return check_done();
 }
