@@ -257,8 +257,48 @@ static void test_replay(void) {
     CHECK(failed > 3 && retried > 3 && fitted > 3);
 }
 
+/* What is noted of micro-batches behind the kinds is of no account: of few processes, and of so many that the fullest are chosen. */
+static void test_kinds(void) {
+    enum { MOST_RANKS = 8, KINDS = 2 };
+    static spw_job job;
+    static spw_footprint f[STAGES];
+    static spw_rank_rows rows[CELLS];
+    static const uint64_t live[STAGES * MOST_RANKS];
+    spw_scheme scheme;
+    read_job(&questions[0], 80.0, &job, &scheme);
+    const spw_point point = spw_point_of(&job, &scheme, MICRO);
+    for (size_t stage = 0; stage < STAGES; stage++)
+        CHECK_OK(spw_footprint_of_stage(&point, stage, NULL, &f[stage]));
+    for (size_t ranks = 4; ranks <= MOST_RANKS; ranks += 4) {
+        spw_reserved_summary out[2];
+        for (int other = 0; other < 2; other++) {
+            spw_reserved_memory *memory = NULL;
+            const spw_reserved_request request = {.point = &point,
+                                                  .footprint = f,
+                                                  .ranks = ranks,
+                                                  .layers = LAYERS,
+                                                  .steps = 1,
+                                                  .kinds = KINDS};
+            CHECK_OK(spw_reserved_memory_create(&request, &memory));
+            for (size_t r = 0; r < ranks; r++) {
+                draw(&point, r, rows);
+                for (size_t i = 0; i < CELLS; i++) {
+                    if (i % MICRO >= KINDS && other > 0) rows[i].held = rows[i].received *= 4;
+                    spw_reserved_memory_note(memory, i / MICRO, i % MICRO, r, rows[i]);
+                }
+            }
+            CHECK_OK(spw_reserved_memory_end_step(memory, 0, live));
+            CHECK_OK(spw_reserved_memory_finish(memory, &out[other]));
+            spw_reserved_memory_destroy(memory);
+        }
+        CHECK(out[0].followed == 16 && out[1].followed == 16);
+        check_same(&out[0].as_set, &out[1].as_set);
+    }
+}
+
 int main(void) {
     test_lists();
+    test_kinds();
     test_replay();
     return check_done();
 }
