@@ -297,28 +297,35 @@ typedef struct cursor {
     bool forward;              /* was the last event */
 } cursor;
 
-static void note_forward(bool backward, const spw_allocator *allocator, cursor *at, spw_list_replay *out) {
-    if (at->forward && backward) out->after_forward = spw_allocator_get_stats(allocator);
+/* Most events are of the pass of the one before. */
+static inline void note_forward(bool backward, const spw_allocator *allocator, cursor *at,
+                                spw_list_replay *out) {
+    if (at->forward != backward) return;
+    if (backward) out->after_forward = spw_allocator_get_stats(allocator);
     at->forward = !backward;
 }
 
 /* Up to there, or to where the device is out of memory. */
 static spw_status replay_events(const spw_event_list *list, size_t end, spw_allocator *allocator,
                                 spw_allocation *live, cursor *at, spw_list_replay *out) {
+    const spw_memory_event *event = list->event + at->event, *last = list->event + end;
     spw_status status = SPW_OK;
-    for (; at->event < end && !out->refused && status == SPW_OK; at->event++) {
-        const spw_memory_event *event = &list->event[at->event];
+    for (; event != last && status == SPW_OK; event++) {
         spw_allocation *held = &live[event->slot];
         note_forward(event->backward, allocator, at, out);
-        if (event->born) {
-            status = spw_allocator_allocate(allocator, event->stream, event->bytes, held);
-            out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
-            out->refused_event = at->event;
-        } else {
+        if (!event->born) {
             status = spw_allocator_free(allocator, *held);
             held->block = SPW_ALLOCATION_EMPTY;
+            continue;
+        }
+        status = spw_allocator_allocate(allocator, event->stream, event->bytes, held);
+        if (status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED) {
+            out->refused = true;
+            out->refused_event = (size_t)(event - list->event);
+            break;
         }
     }
+    at->event = (size_t)(event - list->event);
     return status;
 }
 
@@ -330,10 +337,15 @@ static size_t mark_from(const spw_event_list *list, size_t event, cursor *at) {
     return at->mark < list->marks ? list->mark[at->mark] : SIZE_MAX;
 }
 
-/* From where it is on: where the next visit begins. */
-static size_t visit_from(const spw_event_list *list, cursor *at) {
-    while (at->visit < list->visits && list->visit[at->visit].begin < at->event) at->visit++;
+/* Where the next visit begins. */
+static inline size_t next_visit(const spw_event_list *list, const cursor *at) {
     return at->visit < list->visits ? list->visit[at->visit].begin : SIZE_MAX;
+}
+
+/* From where it is on, when events were left out. */
+static size_t visit_from(const spw_event_list *list, cursor *at) {
+    while (next_visit(list, at) < at->event) at->visit++;
+    return next_visit(list, at);
 }
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -388,7 +400,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         }
         if (at.event == next) {
             const size_t visit = at.visit++;
-            next = visit_from(list, &at);
+            next = next_visit(list, &at);
             note_forward(list->visit[visit].backward, allocator, &at, out);
             if (spw_event_visit_replay(list, visit, allocator)) {
                 at.event = list->visit[visit].end;

@@ -295,14 +295,15 @@ spw_list_tops spw_event_list_tops(const spw_event_list *list) {
 
 /* Of a list that was outlined before only counts have changed, and bytes of its own events. */
 spw_status spw_event_list_outline(spw_event_list *list) {
-    spw_visit_forms *all = list->forms;
-    const bool again = list->counted && list->visits > 0 && all->size != NULL;
+    const bool again = list->visits > 0 && list->forms->size != NULL;
     spw_status status = SPW_OK;
-    if (list->visits > 0 && all->size == NULL) SPW_TRY(reserve_sizes(list));
-    for (size_t i = 0; list->counted && !again && i < all->forms; i++) count_form(&all->form[i]);
+    if (list->visits > 0 && !again) {
+        SPW_TRY(reserve_sizes(list));
+        for (size_t i = 0; i < list->forms->forms && list->counted; i++) count_form(&list->forms->form[i]);
+    }
     for (size_t i = 0; i < list->visits; i++) {
         spw_event_visit *v = &list->visit[i];
-        SPW_TRY(list->counted ? outline_counted(all, v, again) : spw_visit_outline(list, v));
+        SPW_TRY(list->counted ? outline_counted(list->forms, v, again) : spw_visit_outline(list, v));
     }
     if (list->counted && (!again || list->owns > 0)) list->outside = top_outside(list);
 

@@ -225,10 +225,10 @@ cleanup:
 }
 
 static spw_status add_visit(const finding *f, size_t begin, size_t end, size_t form) {
-    enum { FIRST_ROOM = 64 };
+    enum { MOSTLY = 32 }; /* events a visit, or more */
     spw_event_list *list = f->list;
     if (list->visits == list->visit_room) {
-        const size_t room = list->visits > 0 ? 2 * list->visits : FIRST_ROOM;
+        const size_t room = list->visits > 0 ? 2 * list->visits : list->events / MOSTLY + 1;
         const spw_status status = SPW_RESIZE(room, &list->visit);
         if (status != SPW_OK) return status;
         list->visit_room = room;

@@ -34,7 +34,7 @@ spw_status spw_reserved_follow(spw_reserved_memory *m, size_t place) {
     if (rank->memory == NULL) SPW_TRY(create_memory(m, place));
     if (rank->now == NULL) SPW_TRY(SPW_ALLOC(1, &rank->now));
     for (int v = m->first; v < m->variants; v++)
-        SPW_TRY(SPW_ALLOC(stage->slots, &rank->now->process[v].live));
+        SPW_TRY(SPW_RESIZE(stage->slots, &rank->now->process[v].live)); /* written when it begins */
     if (spw_reserved_is_steady(m) && rank->turn == NULL) SPW_TRY(SPW_ALLOC(STEADY, &rank->turn));
     m->followed++;
 

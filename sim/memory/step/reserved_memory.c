@@ -39,8 +39,10 @@ static spw_status choose(spw_reserved_memory *m, size_t step, const uint64_t *li
     spw_status status = SPW_OK;
     const size_t every = live == NULL ? m->request.ranks : 1; /* of places: one a stage */
     if (m->request.every || places <= SPW_RESERVED_FOLLOWED || live == NULL) {
-        for (size_t i = 0; i < places && step == 0; i += m->request.every ? 1 : every)
+        for (size_t i = 0; i < places && step == 0; i += m->request.every ? 1 : every) {
+            spw_reserved_rows_spread(m, spw_reserved_rank_of(m, i));
             SPW_TRY(spw_reserved_follow(m, i));
+        }
         return SPW_OK;
     }
     SPW_TRY(SPW_ALLOC(places, &left));
@@ -50,6 +52,7 @@ static spw_status choose(spw_reserved_memory *m, size_t step, const uint64_t *li
         if (place == places) break;
         left[place] = false;
         looked += step > 0;
+        spw_reserved_rows_spread(m, spw_reserved_rank_of(m, place));
         if (m->place[place].memory != NULL || is_like_one_followed(m, place)) continue;
         SPW_TRY(spw_reserved_follow(m, place));
         looked += step == 0;
@@ -94,6 +97,7 @@ static spw_status create_parts(spw_reserved_memory *m) {
         SPW_TRY(spw_fail(SPW_EARG, "too many ranks, layers and micro-batches"));
     SPW_TRY(SPW_RESIZE(cells, &m->rows)); /* all are noted before any is read */
     if (m->request.steps > 1 && job->snapshot == NULL) SPW_TRY(SPW_ALLOC(cells, &m->first_rows));
+    SPW_TRY(SPW_ALLOC(m->request.ranks, &m->spread));
     SPW_TRY(SPW_ALLOC(spw_reserved_places(m), &m->place));
     SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
     for (int v = 0; v < VARIANTS; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
@@ -153,6 +157,7 @@ void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     spw_free(m->place);
     spw_free(m->rows);
     spw_free(m->first_rows);
+    spw_free(m->spread);
     spw_free(m);
 }
 
@@ -193,7 +198,8 @@ cleanup:
 }
 
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
-    spw_reserved_rows_spread(m);
+    memset(m->spread, false, m->request.ranks * sizeof *m->spread);
+    for (size_t r = 0; r < m->request.ranks && m->request.steps > 1; r++) spw_reserved_rows_spread(m, r);
     /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
     const int runs = spw_reserved_is_steady(m) ? STEADY : 1;
     spw_status status = choose(m, step, live != NULL ? live + m->first_stage * m->request.ranks : NULL);

@@ -79,6 +79,7 @@ struct spw_reserved_memory {
     spw_reserved_stage *stage; /* [stages] */
     spw_reserved_rank *place;  /* [stages][ranks] */
     spw_rank_rows *rows;       /* [ranks][layers][micro_batches] */
+    bool *spread;              /* [ranks] spw_reserved_rows_spread() was asked for, in the step under way */
     spw_rank_rows *first_rows; /* the same of the first step, where there are several */
     spw_reserved_record *record[VARIANTS]; /* [steps] */
     uint64_t stranded[VARIANTS];
@@ -127,9 +128,9 @@ SPW_MUST_CHECK spw_status spw_reserved_later_end_step(spw_reserved_memory *m, si
 void spw_reserved_record_place(spw_reserved_memory *m, int variant, size_t step, size_t place,
                                spw_reserved_record *record);
 
-/* Gives every micro-batch behind the first request.kinds rows of its own, as far from the mean as those of the kinds are: blocks of equal
- * sizes would fit each other as in no step. */
-void spw_reserved_rows_spread(spw_reserved_memory *m);
+/* Gives every micro-batch of a rank behind the first request.kinds rows of its own, as far from the mean as those of the kinds are: blocks
+ * of equal sizes would fit each other as in no step. Once a step. */
+void spw_reserved_rows_spread(spw_reserved_memory *m, size_t rank);
 
 /* A step that is run several times retries as often as the worst of these. */
 void spw_reserved_record_run(spw_reserved_memory *m, int variant, size_t step);

@@ -59,10 +59,11 @@ static uint64_t figure_at(const spread *s, double chance_) {
     return rounded < s->most ? rounded : s->most;
 }
 
-void spw_reserved_rows_spread(spw_reserved_memory *m) {
+void spw_reserved_rows_spread(spw_reserved_memory *m, size_t rank) {
     const size_t kinds = m->request.kinds;
-    if (kinds == 0 || kinds >= m->micro_batches) return;
-    for (size_t line = 0; line < m->request.ranks * m->request.layers; line++) {
+    if (kinds == 0 || kinds >= m->micro_batches || m->spread[rank]) return;
+    m->spread[rank] = true;
+    for (size_t line = rank * m->request.layers; line < (rank + 1) * m->request.layers; line++) {
         spw_rank_rows *rows = m->rows + line * m->micro_batches;
         spread s[3];
         for (int i = 0; i < 3; i++) s[i] = spread_of(rows, kinds, i);

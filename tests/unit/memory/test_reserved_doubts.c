@@ -62,7 +62,9 @@ static void test_conf(void) {
 static void test_spread(void) {
     enum { KINDS = 8, MICRO_BATCHES = 64 };
     static const uint64_t held[KINDS] = {1024, 1152, 896, 1280, 1024, 768, 1152, 896};
-    spw_rank_rows rows[MICRO_BATCHES];
+    spw_rank_rows all[2 * MICRO_BATCHES] = {{.held = 0}},
+                          *rows = all + MICRO_BATCHES; /* of the second rank */
+    bool spread[2] = {false, false};
     double sum = 0.0, squares = 0.0, before = 0.0, wanted = 0.0;
     size_t others = 0;
     for (size_t b = 0; b < MICRO_BATCHES; b++)
@@ -70,12 +72,15 @@ static void test_spread(void) {
     for (size_t k = 0; k < KINDS; k++) before += (double)held[k] / KINDS;
     for (size_t k = 0; k < KINDS; k++)
         wanted += ((double)held[k] - before) * ((double)held[k] - before) / (KINDS - 1);
+    for (size_t b = 0; b < MICRO_BATCHES; b++) all[b] = rows[b];
     spw_reserved_memory m = {
-        .request = {.ranks = 1, .layers = 1}, .micro_batches = MICRO_BATCHES, .rows = rows};
-    spw_reserved_rows_spread(&m);
+        .request = {.ranks = 2, .layers = 1}, .micro_batches = MICRO_BATCHES, .rows = all, .spread = spread};
+    spw_reserved_rows_spread(&m, 1);
     for (size_t b = 0; b < MICRO_BATCHES; b++) CHECK(rows[b].held == held[b % KINDS]);
     m.request.kinds = KINDS;
-    spw_reserved_rows_spread(&m);
+    spw_reserved_rows_spread(&m, 1);
+    CHECK(spread[1] && !spread[0]);
+    for (size_t b = 0; b < MICRO_BATCHES; b++) CHECK(all[b].held == held[b % KINDS]);
     for (size_t b = 0; b < MICRO_BATCHES; b++) {
         const double off = (double)rows[b].held - before;
         CHECK(b >= KINDS || rows[b].held == held[b]);
