@@ -207,7 +207,7 @@ static uint32_t find_requests(const spw_allocator *a, const place *at, const spw
     v->least = v->large = UINT64_MAX;
     for (size_t k = 0; k < of->sizes; k++) {
         const spw_visit_size *s = &at->size[of->size[k]];
-        const uint64_t bytes = spw_visit_bytes(s->asked);
+        const uint64_t bytes = s->bytes;
         if (k == 0 || bytes > before || s->pool != request_of[k - 1].pool) hint = SPW_NO_BLOCK;
         hint = first_of(a, s->pool, bytes, hint);
         request_of[k] = (request){bytes, hint, s->pool};
@@ -231,7 +231,7 @@ static uint32_t find_requests(const spw_allocator *a, const place *at, const spw
  * one only while it is there. */
 
 static inline uint64_t bytes_of(const place *at, const spw_visit_part *of, size_t size) {
-    return spw_visit_bytes(at->size[of->size[size]].asked);
+    return at->size[of->size[size]].bytes;
 }
 
 /* Of all births, for whole free blocks. */
@@ -435,7 +435,7 @@ static uint64_t most_of(const place *at, const uint64_t *after) {
     uint64_t small = 0, large = 0, most = 0;
     for (size_t i = 0; i < at->form->events; i++) {
         const spw_size_class class = spw_class_of(at->plan->classes, event[i].size);
-        const uint64_t bytes = spw_visit_bytes(at->size[event[i].size].asked);
+        const uint64_t bytes = at->size[event[i].size].bytes;
         /* NOLINTNEXTLINE(clang-analyzer-*): follow() has written all of it */
         if (class == SPW_SIZE_LARGE) large = *after++;
         if (class == SPW_SIZE_SMALL) small += event[i].born ? bytes : -bytes;

@@ -168,10 +168,9 @@ static spw_visit_sum sum_at(const spw_visit_sums *sums, const uint64_t *count) {
 /* Of other streams the pool follows from the bytes. */
 static inline uint64_t take_size(const spw_visit_changing *changing, const uint64_t *count,
                                  spw_visit_size *size) {
-    const uint64_t asked = changing->unit * count[changing->count];
-    size[changing->size].asked = asked;
-    size[changing->size].pool = changing->pool;
-    return asked;
+    const uint64_t bytes = spw_visit_bytes(changing->unit * count[changing->count]);
+    size[changing->size] = (spw_visit_size){bytes, changing->pool};
+    return bytes;
 }
 
 /* Its sizes that change, and what it is together; the other sizes are there. */
@@ -182,7 +181,7 @@ static void take_counts(const spw_visit_form *form, const spw_visit_plan *plan, 
     spw_visit_total *total = &v->total;
     uint64_t number = form->fixed.number;
     for (; changing != large; changing++) {
-        const uint64_t bytes = spw_visit_bytes(take_size(changing, v->count, size));
+        const uint64_t bytes = take_size(changing, v->count, size);
         number = (number ^ (bytes << 5 | changing->size)) * SPW_VISIT_FACTOR;
     }
     for (; changing != end; changing++) {
@@ -201,7 +200,7 @@ static void take_counts(const spw_visit_form *form, const spw_visit_plan *plan, 
 /* Of all sizes of a new visit, which keep their bytes. */
 static void take_fixed(const spw_visit_form *form, spw_visit_size *size) {
     for (size_t k = 0; k < form->sizes; k++) {
-        const uint64_t bytes = form->bytes[k];
+        const uint64_t bytes = spw_visit_bytes(form->bytes[k]);
         size[k] = (spw_visit_size){bytes, (uint8_t)spw_pool_of(form->stream[k], bytes)};
     }
 }

@@ -97,7 +97,7 @@ typedef struct spw_visit_plan {
 
 /* A size of a visit. */
 typedef struct spw_visit_size {
-    uint64_t asked;
+    uint64_t bytes; /* as the allocator rounds them */
     uint8_t pool;
 } spw_visit_size;
 

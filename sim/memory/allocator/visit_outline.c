@@ -104,7 +104,7 @@ static void add_sizes(const spw_visit_form *form, uint64_t classes, spw_size_cla
     for (size_t k = 0; k < form->sizes; k++) {
         if (spw_class_of(classes, k) != class) continue;
         size_t at = part->sizes++;
-        for (; at > 0 && size[part->size[at - 1]].asked < size[k].asked; at--)
+        for (; at > 0 && size[part->size[at - 1]].bytes < size[k].bytes; at--)
             part->size[at] = part->size[at - 1];
         part->size[at] = (uint8_t)k;
     }
@@ -158,10 +158,10 @@ static void add_births(spw_visit_sum *sum, uint64_t births, uint64_t bytes, uint
 }
 
 /* Most that is live at once. */
-static uint64_t most_of(const spw_visit_form *form, const spw_visit_size *size) {
+static uint64_t most_of(const spw_visit_form *form, const spw_memory_event *first) {
     uint64_t live = 0, most = 0;
     for (size_t c = 0; c < form->changes; c++) {
-        live += (uint64_t)form->change[c].rise * size[form->change[c].size].asked;
+        live += (uint64_t)form->change[c].rise * first[form->first[form->change[c].size]].bytes;
         spw_raise_to(&most, live);
     }
     return most;
@@ -171,7 +171,7 @@ void spw_visit_add_size(const spw_visit_form *form, size_t k, uint64_t asked, sp
                         spw_visit_total *total) {
     const uint64_t rounded = spw_visit_bytes(asked);
     const uint32_t pool = spw_pool_of(form->stream[k], rounded);
-    size[k] = (spw_visit_size){asked, (uint8_t)pool};
+    size[k] = (spw_visit_size){rounded, (uint8_t)pool};
     total->too_much = total->too_much || asked > SPW_VISIT_BYTES;
     if (total->too_much || rounded == 0) return; /* of 0 bytes nothing is allocated */
     total->others = total->others || pool > SPW_SMALL_POOL;
@@ -192,7 +192,7 @@ static bool measure(const spw_event_list *list, const spw_visit_form *form, spw_
     for (size_t k = 0; k < form->sizes; k++)
         spw_visit_add_size(form, k, list->event[v->begin + form->first[k]].bytes, size, &v->total);
     if (v->total.too_much) return false;
-    v->requested = most_of(form, size);
+    v->requested = most_of(form, &list->event[v->begin]);
     return v->total.small.bytes + v->total.large.bytes <= SPW_VISIT_BYTES;
 }
 
