@@ -98,7 +98,7 @@ static int32_t find_fitting(spw_allocator *a, uint32_t pool_index, uint64_t byte
     spw_pool *pool = &a->pool[pool_index];
     const uint64_t largest = a->settings.max_split_bytes;
     if (a->collects) a->searches[pool->small]++;
-    int32_t block = spw_pool_find(a, pool, bytes, 0);
+    int32_t block = spw_pool_find(a, pool, bytes);
     if (block == SPW_NO_BLOCK) return SPW_NO_BLOCK;
     if (a->settings.expandable_segments) {
         /* The last block could grow: it counts as large as it could become. */
@@ -107,9 +107,7 @@ static int32_t find_fitting(spw_allocator *a, uint32_t pool_index, uint64_t byte
             block = next;
     }
     const uint64_t found = a->block[block].bytes;
-    if (bytes < largest && found >= largest) return SPW_NO_BLOCK;
-    if (bytes >= largest && found >= bytes + SPW_LARGE_SEGMENT) return SPW_NO_BLOCK;
-    return block;
+    return found < (bytes < largest ? largest : bytes + SPW_LARGE_SEGMENT) ? block : SPW_NO_BLOCK;
 }
 
 static bool is_worth_cutting(const spw_allocator *a, const spw_block *block, uint64_t bytes) {
@@ -124,10 +122,10 @@ static spw_status take_front(spw_allocator *a, int32_t block, uint64_t bytes, in
     return SPW_OK;
 }
 
-/* Of a block in no list; SPW_NO_BLOCK is none. */
+/* Of a block in no list. */
 static spw_status keep_front(spw_allocator *a, int32_t block, uint64_t bytes) {
     int32_t rest = SPW_NO_BLOCK;
-    if (block == SPW_NO_BLOCK || !is_worth_cutting(a, &a->block[block], bytes)) return SPW_OK;
+    if (!is_worth_cutting(a, &a->block[block], bytes)) return SPW_OK;
     const spw_status status = spw_allocator_cut(a, block, bytes, &rest);
     if (status == SPW_OK) spw_allocator_put_free(a, rest);
     return status;
@@ -152,7 +150,9 @@ static spw_status take_block(spw_allocator *a, uint32_t pool, uint64_t bytes, in
     const int32_t cached = find_fitting(a, pool, bytes);
     if (cached != SPW_NO_BLOCK) return take_front(a, cached, bytes, out);
     const spw_status status = ask_device(a, pool, bytes, out);
-    return status == SPW_OK ? keep_front(a, *out, bytes) : status;
+    if (status != SPW_OK || *out == SPW_NO_BLOCK) return status;
+    spw_raise_to(&a->stats.reserved_peak_bytes, a->stats.reserved_bytes);
+    return keep_front(a, *out, bytes);
 }
 
 spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t bytes, spw_allocation *out) {
@@ -178,7 +178,6 @@ spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t byte
     a->stats.allocated_bytes += b->bytes;
     spw_raise_to(&a->stats.requested_peak_bytes, a->stats.requested_bytes);
     spw_raise_to(&a->stats.allocated_peak_bytes, a->stats.allocated_bytes);
-    spw_raise_to(&a->stats.reserved_peak_bytes, a->stats.reserved_bytes);
     out->block = block;
     return SPW_OK;
 }

@@ -44,15 +44,10 @@ static bool is_before(const spw_block *a, const spw_block *b) {
     return a->bytes < b->bytes || (a->bytes == b->bytes && a->address < b->address);
 }
 
-/* From a free block on, or none. */
-static int32_t find_from(const spw_allocator *a, int32_t at, uint64_t bytes, uint64_t address) {
-    const spw_block wanted = {.bytes = bytes, .address = address};
-    while (at != SPW_NO_BLOCK && is_before(&a->block[at], &wanted)) at = a->block[at].larger;
+int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes) {
+    int32_t at = spw_pool_first_from(pool, spw_sizes_of(bytes));
+    while (at != SPW_NO_BLOCK && a->block[at].bytes < bytes) at = a->block[at].larger;
     return at;
-}
-
-int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address) {
-    return find_from(a, spw_pool_first_from(pool, spw_sizes_of(bytes)), bytes, address);
 }
 
 static size_t find_unmapped(const spw_allocator *a, const spw_pool *pool, uint64_t address) {
@@ -102,12 +97,14 @@ static void unmark(const spw_allocator *a, spw_pool *pool, int32_t block) {
 /* The first free block that is not before `wanted`. Long traces leave hundreds of blocks of one size: the place is looked for from
  * both ends of its sizes at once, or from one end and from the block that was put last, beside which it often is. */
 static int32_t find_place(const spw_allocator *a, const spw_pool *pool, const spw_block *wanted) {
-    int32_t up = spw_pool_first_from(pool, wanted->sizes),
-            above = spw_pool_first_from(pool, wanted->sizes + 1U);
-    if (up != above && is_before(&a->block[pool->newest[wanted->sizes]], wanted))
-        up = a->block[pool->newest[wanted->sizes]].larger;
-    else if (up != above)
-        above = pool->newest[wanted->sizes];
+    const bool has_some = pool->there[wanted->sizes / 64] >> wanted->sizes % 64 & 1;
+    int32_t above = spw_pool_first_from(pool, wanted->sizes + 1U);
+    if (!has_some) return above;
+    int32_t up = pool->first[wanted->sizes], newest = pool->newest[wanted->sizes];
+    if (is_before(&a->block[newest], wanted))
+        up = a->block[newest].larger;
+    else
+        above = newest;
     for (;;) {
         if (up == above || !is_before(&a->block[up], wanted)) return up;
         up = a->block[up].larger;

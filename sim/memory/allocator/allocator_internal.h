@@ -122,8 +122,8 @@ void spw_allocator_put_free(spw_allocator *a, int32_t block);
 void spw_allocator_take_free(spw_allocator *a, int32_t block);
 void spw_allocator_put_unmapped(spw_allocator *a, int32_t block);
 void spw_allocator_take_unmapped(spw_allocator *a, int32_t block);
-/* The first free block of the pool that is not before (bytes, address); SPW_NO_BLOCK when there is none. */
-int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address);
+/* The smallest free block of the pool of so many bytes, the lowest of equals; SPW_NO_BLOCK when there is none. */
+int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes);
 /* A number of its free blocks' sizes in the order of their addresses; 0: of too many. */
 uint64_t spw_pool_number(spw_allocator *a, uint32_t which);
 /* Joins `block` (free or not mapped, in no list) with its neighbours of the same kind; it keeps its index. */

@@ -182,7 +182,7 @@ void spw_allocator_collect_garbage(spw_allocator *a) {
         const double threshold = (double)age / (double)count;
         freed = false;
         for (size_t p = 0; p < SPW_POOLS; p += 2) {
-            for (int32_t block = spw_pool_find(a, &a->pool[p], 0, 0), next; block != SPW_NO_BLOCK;
+            for (int32_t block = spw_pool_find(a, &a->pool[p], 0), next; block != SPW_NO_BLOCK;
                  block = next) {
                 const spw_block b = a->block[block];
                 const bool old = (double)(now - b.waiting_since) >= threshold;
@@ -203,7 +203,7 @@ bool spw_allocator_release_oversize(spw_allocator *a, uint32_t pool_index, uint6
     if (largest == UINT64_MAX || a->settings.expandable_segments) return false;
     const spw_pool *pool = &a->pool[pool_index];
     const uint64_t want = bytes < largest ? largest : bytes;
-    const int32_t fits = spw_pool_find(a, pool, want, 0);
+    const int32_t fits = spw_pool_find(a, pool, want);
     if (fits != SPW_NO_BLOCK) {
         close_segment(a, fits);
         return true;
@@ -229,13 +229,12 @@ spw_status spw_allocator_release_all(spw_allocator *a) {
             continue;
         }
         const uint64_t page = page_bytes(pool); /* in smaller blocks lies no whole one */
-        for (int32_t block = spw_pool_find(a, pool, page, 0); block != SPW_NO_BLOCK;) {
+        for (int32_t block = spw_pool_find(a, pool, page); block != SPW_NO_BLOCK;) {
             const uint64_t before = a->stats.reserved_bytes;
             spw_status status = unmap_pages(a, block);
             if (status != SPW_OK) return status;
             /* unmapping changes the list, so begin anew after it */
-            block =
-                a->stats.reserved_bytes != before ? spw_pool_find(a, pool, page, 0) : a->block[block].larger;
+            block = a->stats.reserved_bytes != before ? spw_pool_find(a, pool, page) : a->block[block].larger;
         }
     }
     return SPW_OK;
