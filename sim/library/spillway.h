@@ -39,7 +39,7 @@ typedef enum spw_code {
     SPW_CODE_DEVICE    /* no GPU, or a call of one failed */
 } spw_code;
 
-/* As in "0.19.0". */
+/* As in "0.20.0". */
 const char *spw_version(void);
 /* What went wrong last on this thread; "" if nothing did. Valid until the thread's next failure. */
 const char *spw_last_error(void);
