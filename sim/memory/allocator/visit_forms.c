@@ -364,7 +364,11 @@ spw_status spw_event_list_find_visits(spw_event_list *list, const spw_size_law *
     SPW_TRY(find_others(list, other));
     SPW_TRY(SPW_ALLOC(1, &list->forms));
     finding f = {.list = list, .other = other, .law = law, .laws = laws};
-    for (size_t i = 0, end = 0; i<list->events; i = end> i ? end : i + 1) SPW_TRY(next_visit(&f, i, &end));
+    for (size_t i = 0; i < list->events;) {
+        size_t end = i;
+        SPW_TRY(next_visit(&f, i, &end));
+        i = end > i ? end : i + 1;
+    }
     if (laws > 0) SPW_TRY(look_outside(list, law, laws));
 
 cleanup:

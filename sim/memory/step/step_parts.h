@@ -130,8 +130,8 @@ bool spw_step_is_always(const spw_step_fixed *tensor);
 SPW_MUST_CHECK spw_status spw_step_change_fixed(spw_step_memory *memory, size_t tensor, bool born,
                                                 bool backward);
 
-/* sim/memory/step/step_once.c: a part that tensors of the layer alone have a slot in, with nothing but fixed ones. In a list of every step it is made of the
- * first of its kind. */
+/* sim/memory/step/step_once.c: a part of a pass, in which the layer's own tensors have slots, and fixed ones. In a list of every step it is
+ * made of the first layer of its kind. */
 SPW_MUST_CHECK spw_status spw_step_once(spw_step_memory *memory, spw_step_place at, const spw_rank_rows *rows,
                                         spw_step_part *part);
 
