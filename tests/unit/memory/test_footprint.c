@@ -365,11 +365,9 @@ static void check_alike(const spw_footprint *a, const spw_footprint *b) {
 /* Stages together, which share what their layers have in common, are the stages one by one: also where a stage has more in front of
  * that than those before it, or another layer. */
 static void test_stages_together(void) {
-    static const char *const more[] = {
-        "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\n",
-        "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\nremat: none\n",
-        "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\nremat: none\n"
-        "offload_modules: [expert_fc1]\n"};
+#define BASE "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\n"
+    static const char *const more[] = {BASE, BASE "remat: none\n",
+                                       BASE "remat: none\noffload_modules: [expert_fc1]\n"};
     static spw_footprint all[4], one;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         const spw_job job = pipeline_job(4, 2, 8, 8, more[i]);
