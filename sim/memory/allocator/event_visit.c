@@ -234,23 +234,58 @@ static inline uint64_t bytes_of(const place *at, const spw_visit_part *of, size_
     return at->size[of->size[size]].bytes;
 }
 
-/* Of all births, for whole free blocks. */
-static bool fits_by_count(const spw_allocator *a, uint32_t pool, const place *at, const spw_visit_part *of) {
-    const spw_visit_need *need = of->all.need, *end = need + of->all.needs;
-    const uint64_t most = bytes_of(at, of, 0);
-    const spw_block *all = a->block;
-    uint64_t before = UINT64_MAX;
-    int32_t block = a->pool[pool].last;
-    size_t there = 0;
-    for (; block != SPW_NO_BLOCK && all[block].bytes >= 2 * most; block = all[block].smaller)
-        there += all[block].bytes / most;
+/* Free blocks that are counted, from one on to the smaller ones. */
+typedef struct counting {
+    const spw_block *all;
+    int32_t block, but; /* this one is not */
+    size_t there;       /* as many are counted already */
+    uint64_t rest;      /* and one of so many bytes beside them is not */
+} counting;
+
+static inline bool are_there(counting c, const spw_visit_needs *needs, const place *at,
+                             const spw_visit_part *of) {
+    const spw_visit_need *need = needs->need, *end = need + needs->needs;
     for (; need != end; need++) {
         const uint64_t bytes = bytes_of(at, of, need->size);
-        if (bytes > before) return false;
-        for (before = bytes; there < need->births; there++, block = all[block].smaller)
-            if (block == SPW_NO_BLOCK || all[block].bytes < bytes) return false;
+        if (c.rest >= bytes) {
+            c.there++;
+            c.rest = 0;
+        }
+        for (; c.there < need->births; c.there++, c.block = c.all[c.block].smaller) {
+            if (c.block == c.but && c.block != SPW_NO_BLOCK) c.block = c.all[c.block].smaller;
+            if (c.block == SPW_NO_BLOCK || c.all[c.block].bytes < bytes) return false;
+        }
     }
     return true;
+}
+
+/* Of all births, for whole free blocks. */
+static bool fits_by_count(const spw_allocator *a, uint32_t pool, const place *at, const spw_visit_part *of) {
+    const uint64_t most = bytes_of(at, of, 0);
+    counting c = {.all = a->block, .block = a->pool[pool].last, .but = SPW_NO_BLOCK};
+    for (; c.block != SPW_NO_BLOCK && c.all[c.block].bytes >= 2 * most; c.block = c.all[c.block].smaller)
+        c.there += c.all[c.block].bytes / most;
+    return are_there(c, &of->all, at, of);
+}
+
+/* Are the sizes in the order that they had when the plan was made? Needs are of that order. */
+static bool are_falling(const place *at, const spw_visit_part *of) {
+    bool fall = true;
+    for (size_t k = 1; k < of->sizes && fall; k++) fall = bytes_of(at, of, k) <= bytes_of(at, of, k - 1);
+    return fall;
+}
+
+/* The same with deaths, of which the needs make use (find_turns() in visit_outline.c). What the first birth takes is known where it stays,
+ * and what it leaves of that is as good as a block (what is not cut off is less than any request). */
+static bool fits_in_turn(const spw_allocator *a, uint8_t pool, const place *at, const spw_visit_part *of) {
+    counting c = {.all = a->block, .block = a->pool[pool].last, .but = SPW_NO_BLOCK};
+    if (of->first_stays) {
+        const uint64_t bytes = bytes_of(at, of, at->forms->step[of->step + of->steps].size);
+        c.but = first_of(a, pool, bytes, SPW_NO_BLOCK);
+        if (c.but == SPW_NO_BLOCK) return false;
+        c.rest = c.all[c.but].bytes - bytes;
+    }
+    return are_there(c, &of->turns, at, of);
 }
 
 /* Room at the ends of blocks of which a visit has parts, the largest first. */
@@ -294,41 +329,6 @@ static bool fits_late(const visit *v, const room_bits *rooms, const spw_visit_pa
     return true;
 }
 
-/* Are the sizes in the order that they had when the plan was made? */
-static bool are_falling(const place *at, const spw_visit_part *of) {
-    bool fall = true;
-    for (size_t k = 1; k < of->sizes && fall; k++) fall = bytes_of(at, of, k) <= bytes_of(at, of, k - 1);
-    return fall;
-}
-
-/* The same with deaths, of which the needs make use (find_turns() in visit_outline.c). What the first birth takes is known where it stays,
- * and what it leaves of that is as good as a block (what is not cut off is less than any request). */
-static bool fits_in_turn(const spw_allocator *a, uint8_t pool, const place *at, const spw_visit_part *of) {
-    const spw_visit_need *need = of->turns.need, *end = need + of->turns.needs;
-    const spw_block *all = a->block;
-    uint64_t rest = 0;
-    int32_t block = a->pool[pool].last, taken = SPW_NO_BLOCK;
-    size_t there = 0;
-    if (of->first_stays) {
-        const uint64_t bytes = bytes_of(at, of, at->forms->step[of->step + of->steps].size);
-        taken = first_of(a, pool, bytes, SPW_NO_BLOCK);
-        if (taken == SPW_NO_BLOCK) return false;
-        rest = all[taken].bytes - bytes;
-    }
-    for (; need != end; need++) {
-        const uint64_t bytes = bytes_of(at, of, need->size);
-        if (rest >= bytes) {
-            there++;
-            rest = 0;
-        }
-        for (; there < need->births; there++, block = all[block].smaller) {
-            if (block == taken && block != SPW_NO_BLOCK) block = all[block].smaller;
-            if (block == SPW_NO_BLOCK || all[block].bytes < bytes) return false;
-        }
-    }
-    return are_falling(at, of);
-}
-
 /* --- One after the other --- */
 
 /* Do births find room? */
@@ -352,7 +352,7 @@ static bool finds_room(spw_allocator *a, const place *at, const spw_visit_part *
     room_bits there = {0, 0};
     if (of->sizes == 0) return true;
     const uint8_t pool = at->size[of->size[0]].pool;
-    if (fits_in_turn(a, pool, at, of) || fits_by_count(a, pool, at, of)) return true;
+    if ((fits_in_turn(a, pool, at, of) || fits_by_count(a, pool, at, of)) && are_falling(at, of)) return true;
     begin_pool(a, pool, &v);
     (void)find_requests(a, at, of, request_of, &v);
     if (!find_room(&v, step, late, request_of, &there)) return false;

@@ -225,14 +225,9 @@ cleanup:
 }
 
 static spw_status add_visit(const finding *f, size_t begin, size_t end, size_t form) {
-    enum { MOSTLY = 32 }; /* events a visit, or more */
     spw_event_list *list = f->list;
-    if (list->visits == list->visit_room) {
-        const size_t room = list->visits > 0 ? 2 * list->visits : list->events / MOSTLY + 1;
-        const spw_status status = SPW_RESIZE(room, &list->visit);
-        if (status != SPW_OK) return status;
-        list->visit_room = room;
-    }
+    const spw_status status = SPW_GROW(list->visits, list->visits + 1, &list->visit_room, &list->visit);
+    if (status != SPW_OK) return status;
     const spw_visit_form *of = &list->forms->form[form];
     const spw_memory_event *cell =
         &list->event[begin + (of->changings > 0 ? of->first[of->changing[0].size] : 0)];

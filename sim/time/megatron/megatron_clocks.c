@@ -9,9 +9,6 @@ typedef double lane_numbers[LANES];
     static inline __attribute__((always_inline)) /* once for each list of phases, and each number of lanes */
 #define EACH_LANE _Pragma("omp simd") for (size_t l = 0; l < lanes; l++)
 
-/* As fmax() of what is no NaN, which no compiler may take it for. */
-INLINE double larger(double a, double b) { return a > b ? a : b; }
-
 /* --- Time that is spent --- */
 
 /* The sums of phases in which a layer's ranks spend time by turns, while they do so: apart from the step's own, so that each addition
@@ -84,7 +81,7 @@ INLINE void spend_alike(const spw_megatron_clocks *s, size_t lanes, purse *p, si
 INLINE void spend_until(const spw_megatron_clocks *s, size_t lanes, purse *p, size_t i, size_t rank,
                         const double *time, double *share) {
     lane_numbers seconds;
-    EACH_LANE seconds[l] = larger(time[l] - s->now[rank * lanes + l], 0.0);
+    EACH_LANE seconds[l] = spw_clocks_larger(time[l] - s->now[rank * lanes + l], 0.0);
     spend_shares(s, lanes, p, i, rank, seconds, share);
 }
 
@@ -112,7 +109,7 @@ INLINE void spend_prices(spw_megatron_clocks *s, size_t lanes, bool again, size_
 INLINE void find_met(spw_megatron_clocks *s, size_t lanes) {
     lane_numbers last = {0.0}, scale = {0.0}, sum = {0.0};
     for (size_t r = 0; r < s->ranks; r++)
-        EACH_LANE last[l] = larger(last[l], s->now[r * lanes + l] - s->met[l]);
+        EACH_LANE last[l] = spw_clocks_larger(last[l], s->now[r * lanes + l] - s->met[l]);
     EACH_LANE scale[l] = s->c->jitter_share.value * last[l];
     for (size_t r = 0; r < s->ranks; r++) {
         lane_numbers behind;
@@ -141,13 +138,6 @@ INLINE void exchange(spw_megatron_clocks *s, size_t lanes, bool again, spw_megat
     purse_close(s, lanes, &p);
 }
 
-INLINE double copy_s(const spw_megatron_clocks *s, double bytes) {
-    return bytes / s->c->copy_bytes_per_s.value;
-}
-INLINE double kernels_s(const spw_megatron_clocks *s, double kernels) {
-    return kernels * s->c->kernel_s.value;
-}
-
 /* --- Among ranks that share experts --- */
 
 static const double CAST_BYTES = 6.0; /* an element, between bf16 and fp32 */
@@ -174,8 +164,9 @@ INLINE void scatter(spw_megatron_clocks *s, size_t lanes, bool again, spw_megatr
     for (size_t r = 0; r < s->ranks; r++) {
         lane_numbers seconds;
         for (size_t l = 0; l < lanes; l++)
-            seconds[l] = copy_s(s, CAST_BYTES * (s->load[l][r].received + s->load[l][r].arrived) * s->H) +
-                         kernels_s(s, 2);
+            seconds[l] =
+                spw_clocks_copy_s(s, CAST_BYTES * (s->load[l][r].received + s->load[l][r].arrived) * s->H) +
+                spw_clocks_kernels_s(s, 2);
         spend(s, lanes, &p, 0, r, seconds);
     }
     purse_close(s, lanes, &p);
@@ -185,9 +176,9 @@ INLINE void scatter(spw_megatron_clocks *s, size_t lanes, bool again, spw_megatr
 
 static double route_s(const spw_megatron_clocks *s) {
     const double columns = s->shape->capacity > 0 ? s->c->column_bytes.value * s->T * s->E : 0.0;
-    return copy_s(s, s->c->norm_bytes.value * s->T * s->model_H + columns) +
+    return spw_clocks_copy_s(s, s->c->norm_bytes.value * s->T * s->model_H + columns) +
            2.0 * s->T * s->model_H * s->E / s->c->router_flops.value +
-           kernels_s(s, s->c->route_kernels.value);
+           spw_clocks_kernels_s(s, s->c->route_kernels.value);
 }
 
 enum { ROUTING, PERMUTING };
@@ -208,8 +199,8 @@ INLINE void permute(const spw_megatron_clocks *s, size_t lanes, purse *p, size_t
 }
 
 INLINE void route_and_permute(spw_megatron_clocks *s, size_t lanes, bool again) {
-    const double routing_s = route_s(s), sort_s = copy_s(s, s->c->sort_bytes.value * s->T * s->E) +
-                                                  kernels_s(s, s->c->permute_kernels.value);
+    const double routing_s = route_s(s), sort_s = spw_clocks_copy_s(s, s->c->sort_bytes.value * s->T * s->E) +
+                                                  spw_clocks_kernels_s(s, s->c->permute_kernels.value);
     const bool waits = s->layer == 0 && !again && !s->shape->graphed;
     lane_numbers host_s;
     EACH_LANE host_s[l] = s->c->routed_share.value * s->c->host_first_s.value;

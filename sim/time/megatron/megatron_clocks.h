@@ -49,6 +49,15 @@ typedef struct spw_megatron_clocks {
     spw_phase_sums spent_s, rank_wait_s, host_wait_s, again_s;
 } spw_megatron_clocks;
 
+/* As fmax() of what is no NaN, which no compiler may take it for. */
+static inline double spw_clocks_larger(double a, double b) { return a > b ? a : b; }
+static inline double spw_clocks_copy_s(const spw_megatron_clocks *clocks, double bytes) {
+    return bytes / clocks->c->copy_bytes_per_s.value;
+}
+static inline double spw_clocks_kernels_s(const spw_megatron_clocks *clocks, double kernels) {
+    return kernels * clocks->c->kernel_s.value;
+}
+
 /* A layer forward; again, where everything counts as recompute; backward. */
 void spw_megatron_clocks_forward(spw_megatron_clocks *clocks);
 void spw_megatron_clocks_again(spw_megatron_clocks *clocks);

@@ -15,13 +15,9 @@ const char *spw_megatron_phase_name(spw_megatron_phase phase) {
 
 typedef spw_megatron_clocks step;
 
-/* As fmax() of what is no NaN, which no compiler may take it for. */
-static double larger(double a, double b) { return a > b ? a : b; }
 static double smaller(double a, double b) { return a < b ? a : b; }
 
 static double up(double x, double tile) { return ceil(x / tile) * tile; }
-static double copy_s(const step *s, double bytes) { return bytes / s->c->copy_bytes_per_s.value; }
-static double kernels_s(const step *s, double kernels) { return kernels * s->c->kernel_s.value; }
 static double gemm_s(const step *s, const spw_megatron_load *load, double spilled, double flops) {
     const double zeros = load->received > 0.0 ? load->zero_rows / load->received : 0.0;
     const double gain = s->shape->product_gain > 0.0 ? s->shape->product_gain : 1.0;
@@ -37,30 +33,32 @@ static double long_message(const step *s, double message_bytes) {
     double factor = 1.0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         if (message_bytes > steps[i])
-            factor = larger(1.0, s->c->long_message_share.value * steps[i] / message_bytes);
+            factor = spw_clocks_larger(1.0, s->c->long_message_share.value * steps[i] / message_bytes);
     }
     return factor;
 }
 
 double spw_megatron_nic_rows(const spw_megatron_load *load, size_t ranks) {
     double most = 0.0;
-    for (size_t r = 0; r < ranks; r++) most = larger(most, larger(load[r].nic_in, load[r].nic_out));
+    for (size_t r = 0; r < ranks; r++)
+        most = spw_clocks_larger(most, spw_clocks_larger(load[r].nic_in, load[r].nic_out));
     return most;
 }
 
 /* What an exchange of a few bytes takes: within a node by the stack, between nodes as published. */
 static double start_s(const step *s, double nic) {
     const double within = s->c->exchange_latency_s.value;
-    return nic > 0.0 ? larger(within, s->c->exchange_start_s.value) : within;
+    return nic > 0.0 ? spw_clocks_larger(within, s->c->exchange_start_s.value) : within;
 }
 
 static double ports_s(const step *s, const spw_megatron_load *load, double nic, double element_bytes) {
     double heavier = 0.0, most = 0.0, least = INFINITY;
     for (size_t r = 0; r < s->ranks; r++) {
         const double in = load[r].link_in, out = load[r].link_out;
-        heavier = larger(heavier, larger(in, out));
+        heavier = spw_clocks_larger(heavier, spw_clocks_larger(in, out));
         least = smaller(least, smaller(in, out));
-        most = larger(most, larger(in, out) + s->c->duplex_share.value * smaller(in, out));
+        most =
+            spw_clocks_larger(most, spw_clocks_larger(in, out) + s->c->duplex_share.value * smaller(in, out));
     }
     const bool all_to_all = s->dispatcher == SPW_MEGATRON_ALL_TO_ALL && nic == 0.0;
     const double all = s->alike * (double)s->ranks, messages = all > 1.0 ? all - 1.0 : 1.0,
@@ -82,7 +80,7 @@ static void find_exchanges(const step *s, size_t lane, double *out) {
     const spw_megatron_load *load = s->load[lane];
     const double nic = spw_megatron_nic_rows(load, s->ranks), begin_s = start_s(s, nic);
     double levels_s = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) levels_s = larger(levels_s, load[r].latency_s);
+    for (size_t r = 0; r < s->ranks; r++) levels_s = spw_clocks_larger(levels_s, load[r].latency_s);
     const double to = begin_s + levels_s + ports_s(s, load, nic, 2.0);
     out[SPW_WAY_TO * s->lanes + lane] = to;
     out[SPW_WAY_DISPATCH * s->lanes + lane] = to + begin_s;
@@ -97,10 +95,10 @@ static double chunks_s(const step *s, const spw_megatron_load *load, double byte
     const double bytes = 4.0 * load->received * s->H, idle = 4.0 * load->idle_rows * s->H;
     if (load->received == 0.0) return 0.0;
     if (s->dispatcher != SPW_MEGATRON_ALL_TO_ALL)
-        return bytes / bytes_per_s + kernels_s(s, s->c->chunk_kernels.value);
+        return bytes / bytes_per_s + spw_clocks_kernels_s(s, s->c->chunk_kernels.value);
     if (s->shape->padded)
-        return bytes / s->c->slots_bytes_per_s.value + kernels_s(s, s->c->chunk_kernels.value);
-    return copy_s(s, bytes + idle) + kernels_s(s, s->c->chunk_kernels.value);
+        return bytes / s->c->slots_bytes_per_s.value + spw_clocks_kernels_s(s, s->c->chunk_kernels.value);
+    return spw_clocks_copy_s(s, bytes + idle) + spw_clocks_kernels_s(s, s->c->chunk_kernels.value);
 }
 
 /* Into the experts' order before their products, and out of it after their gradients: nothing where the exchange does it. */
@@ -113,7 +111,7 @@ static double first_of(const step *s) { return s->shape->plain ? 1.0 : 2.0; }
 static double moved_of(const step *s) { return (first_of(s) + 1.0) / 3.0; }
 
 static double activation_s(const step *s, const spw_megatron_load *load) {
-    return copy_s(s, s->c->activation_bytes.value * moved_of(s) * load->received * s->F);
+    return spw_clocks_copy_s(s, s->c->activation_bytes.value * moved_of(s) * load->received * s->F);
 }
 
 static double experts_s(const step *s, const spw_megatron_load *load) {
@@ -121,7 +119,7 @@ static double experts_s(const step *s, const spw_megatron_load *load) {
                  fc2 = 2.0 * load->tiled * s->F * s->tiled_H;
     return gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc1) +
            gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_FFN], fc2) + activation_s(s, load) +
-           kernels_s(s, s->c->expert_kernels.value);
+           spw_clocks_kernels_s(s, s->c->expert_kernels.value);
 }
 
 static double backward_experts_s(const step *s, const spw_megatron_load *load) {
@@ -133,9 +131,10 @@ static double backward_experts_s(const step *s, const spw_megatron_load *load) {
     double seconds =
         gemm_s(s, load, load->spilled[depth], fc1) +
         gemm_s(s, load, load->spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc2) + gemm_s(s, load, 0.0, weights) +
-        copy_s(s, s->c->activation_gradient_bytes.value * moved_of(s) * load->received * s->F) +
+        spw_clocks_copy_s(s, s->c->activation_gradient_bytes.value * moved_of(s) * load->received * s->F) +
         s->c->main_grad_bytes.value * s->e * parameters / s->c->main_grad_bytes_per_s.value +
-        copy_s(s, 2.0 * (double)load->empty_experts * parameters) + kernels_s(s, s->c->expert_kernels.value);
+        spw_clocks_copy_s(s, 2.0 * (double)load->empty_experts * parameters) +
+        spw_clocks_kernels_s(s, s->c->expert_kernels.value);
     if (s->shape->recompute == SPW_RECOMPUTE_MOE_ACT) seconds += activation_s(s, load);
     return seconds;
 }
@@ -144,10 +143,10 @@ static double backward_experts_s(const step *s, const spw_megatron_load *load) {
 static void find_prices(const step *s, const spw_megatron_load *load, double *out) {
     const double sent = 4.0 * load->sent * s->H,
                  back_permute_s = sent / s->c->index_add_bytes_per_s.value +
-                                  copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
+                                  spw_clocks_copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
                                   4.0 * s->T * s->model_H * s->E / s->c->router_flops.value;
     const double seconds[SPW_PRICES] = {
-        [SPW_PRICE_SENT] = copy_s(s, sent),
+        [SPW_PRICE_SENT] = spw_clocks_copy_s(s, sent),
         [SPW_PRICE_ORDER] = order_s(s, load),
         [SPW_PRICE_EXPERTS] = experts_s(s, load),
         [SPW_PRICE_UNSORT] = chunks_s(s, load, s->c->scatter_bytes_per_s.value),
@@ -162,13 +161,13 @@ static void find_prices(const step *s, const spw_megatron_load *load, double *ou
 
 static double last_of(const step *s, size_t lane) {
     double last = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r * s->lanes + lane]);
+    for (size_t r = 0; r < s->ranks; r++) last = spw_clocks_larger(last, s->now[r * s->lanes + lane]);
     return last;
 }
 
 static double unlike_of(const step *s, size_t lane) {
     double most = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) most = larger(most, s->load[lane][r].unlike);
+    for (size_t r = 0; r < s->ranks; r++) most = spw_clocks_larger(most, s->load[lane][r].unlike);
     return most;
 }
 

@@ -6,18 +6,12 @@
 #include "sim/memory/step/step_memory.h"
 #include "sim/schemes/point.h"
 #include "tests/unit/check.h"
+#include "tests/unit/memory/replays.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { LAYERS = 48, MICRO = 4, STAGES = 4, RANKS = 4, CELLS = LAYERS * MICRO };
-
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 typedef struct question {
     const char *scheme, *more, *remat, *parallel;

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "tests/unit/check.h"
+#include "tests/unit/memory/replays.h"
 
 #include <string.h>
 
@@ -267,13 +268,6 @@ static void test_host_memory(void) {
 /* --- Properties --- */
 
 enum { SLOTS = 64, MOVES = 20000 };
-
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* Layers of a stack whose sizes change from step to step: tensors of one layer die in the order of a stack. */
 static void random_walk(spw_allocator *a, uint64_t seed, spw_allocator_stats *out) {

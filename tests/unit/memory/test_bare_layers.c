@@ -4,17 +4,11 @@
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
+#include "tests/unit/memory/replays.h"
 
 #include <string.h>
 
 enum { LAYERS = 6, MOST_SLOTS = 1024 };
-
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 static spw_megatron_shape small_shape(spw_recompute recompute) {
     return (spw_megatron_shape){.layers = LAYERS,

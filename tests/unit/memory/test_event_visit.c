@@ -2,6 +2,7 @@
  * event: sums, peaks and every block, whatever the allocator is set to. */
 #include "sim/memory/allocator/event_list.h"
 #include "tests/unit/check.h"
+#include "tests/unit/memory/replays.h"
 
 #include <stdio.h>
 
@@ -61,13 +62,6 @@ static void check_found(void) {
     spw_event_list_destroy(&copy);
 }
 
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 /* Few sizes, so that blocks are equal, or many; small and large ones. */
 static uint64_t random_bytes(uint64_t *state, bool few) {
     const uint64_t chance = next_random(state) % 8, many = next_random(state);
@@ -99,14 +93,6 @@ static void fill(spw_event_list *list, bool held[KEPT], uint64_t *state, bool fe
             }
         }
     }
-}
-
-static bool same_stats(const spw_allocator_stats *a, const spw_allocator_stats *b) {
-    return a->requested_bytes == b->requested_bytes && a->allocated_bytes == b->allocated_bytes &&
-           a->reserved_bytes == b->reserved_bytes && a->requested_peak_bytes == b->requested_peak_bytes &&
-           a->allocated_peak_bytes == b->allocated_peak_bytes &&
-           a->reserved_peak_bytes == b->reserved_peak_bytes && a->retries == b->retries &&
-           a->refused == b->refused && a->segments == b->segments;
 }
 
 /* The same lists, one after the other, through two allocators. */

@@ -2,29 +2,15 @@
  * event by event. */
 #include "sim/memory/allocator/event_list.h"
 #include "tests/unit/check.h"
+#include "tests/unit/memory/replays.h"
 
 enum { SLOTS = 96 };
 
 static const uint64_t MIB = (uint64_t)1 << 20;
 
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 static void add(spw_event_list *list, uint32_t slot, uint64_t bytes, bool born, bool backward) {
     const spw_memory_event event = {.bytes = bytes, .slot = slot, .born = born, .backward = backward};
     CHECK_OK(spw_event_list_append(list, event));
-}
-
-static bool same_stats(const spw_allocator_stats *a, const spw_allocator_stats *b) {
-    return a->requested_bytes == b->requested_bytes && a->allocated_bytes == b->allocated_bytes &&
-           a->reserved_bytes == b->reserved_bytes && a->requested_peak_bytes == b->requested_peak_bytes &&
-           a->allocated_peak_bytes == b->allocated_peak_bytes &&
-           a->reserved_peak_bytes == b->reserved_peak_bytes && a->retries == b->retries &&
-           a->refused == b->refused && a->segments == b->segments;
 }
 
 enum { KINDS = 6, CELLS = 8, TURNS = 4 };

@@ -2,6 +2,7 @@
  * block are to be the same. */
 #include "sim/memory/allocator/event_list.h"
 #include "tests/unit/check.h"
+#include "tests/unit/memory/replays.h"
 
 enum { SLOTS = 32, MOST_SEGMENTS = 8 };
 
@@ -10,13 +11,6 @@ static const uint64_t MIB = (uint64_t)1 << 20;
 static void add(spw_event_list *list, uint32_t slot, uint64_t bytes, bool born, uint8_t stream) {
     const spw_memory_event event = {.bytes = bytes, .slot = slot, .stream = stream, .born = born};
     CHECK_OK(spw_event_list_append(list, event));
-}
-
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 static uint64_t begin_random(uint64_t seed) { return seed * UINT64_C(0x9e3779b97f4a7c15) + 1; }
@@ -48,14 +42,11 @@ static uint64_t check_same(spw_event_list *list, const segments *free) {
     }
     CHECK_OK(spw_event_list_replay(list, allocator[0], live[0], &replay[0]));
     CHECK_OK(spw_event_list_replay_cycles(list, allocator[1], live[1], SLOTS, 0, &replay[1]));
-    const spw_allocator_stats a = replay[0].after, b = replay[1].after;
-    CHECK(a.requested_peak_bytes == b.requested_peak_bytes);
-    CHECK(a.allocated_peak_bytes == b.allocated_peak_bytes);
-    CHECK(a.reserved_peak_bytes == b.reserved_peak_bytes && a.segments == b.segments);
+    CHECK(same_stats(&replay[0].after, &replay[1].after));
     CHECK(spw_allocator_state(allocator[0], live[0], SLOTS) ==
           spw_allocator_state(allocator[1], live[1], SLOTS));
     for (int k = 0; k < 2; k++) spw_allocator_destroy(allocator[k]);
-    return a.reserved_peak_bytes;
+    return replay[0].after.reserved_peak_bytes;
 }
 
 /* A visit of large requests alone, of which it needs nearly all. */
